@@ -1,0 +1,32 @@
+//! The vocabulary of gpuprod: what was newly read of a node at an instant.
+//!
+//! A [`Tick`] is sparse. Per [`Source`] it holds a [`Sample`] only when that source was read since the tick
+//! before, and each sample carries its own time. Recordings are ticks, one JSON object per line, so every type
+//! here is also a file format: fields are added, never renamed, and an absent field reads as
+//! [`Missing::NotYet`].
+//!
+//! Two rules hold everywhere. No zero, no empty string and no stale value ever stands for "unknown": that is
+//! what [`Reading`] is for. And quantities are integers with their unit in the type ([`units`]).
+#![no_std]
+
+extern crate alloc;
+
+#[macro_use]
+mod text;
+pub mod engine;
+mod focus;
+pub mod gpu;
+pub mod host;
+mod reading;
+pub mod storage;
+pub mod tenant;
+mod tick;
+pub mod topology;
+pub mod units;
+
+pub use focus::Focus;
+pub use reading::{Missing, Reading};
+pub use tick::{BootId, Hung, Part, Sample, Source, Stamp, Tick};
+
+/// Version of the recording format. A reader refuses a larger one with a clear message.
+pub const SCHEMA: u32 = 1;
