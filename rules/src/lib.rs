@@ -1,1 +1,26 @@
-//! stub
+//! What the readings mean: windows, states, rules, blame, and the ledger.
+//!
+//! One way through: [`Judge::step`] takes a tick and gives a [`Judgement`]; [`Ledger::charge`] books the time
+//! that it covers. Both are pure: no clock, no file, no thread and no random order can even be named here, so
+//! that live and replay are the same code and the same recording gives the same bytes.
+#![no_std]
+
+extern crate alloc;
+
+mod judge;
+mod judgement;
+pub mod ledger;
+mod policy;
+mod words;
+
+pub use judge::Judge;
+pub use judgement::{
+    Evidence, Finding, Judgement, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity,
+    UnitId, UnitJudgement,
+};
+pub use ledger::Ledger;
+pub use policy::Policy;
+pub use words::{
+    Bucket, Cause, Class, Fault, Loading, Micro, Overhead, Part, Progress, RuleId, State, Unknown,
+    Weight, WeightSource,
+};

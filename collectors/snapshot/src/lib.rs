@@ -24,7 +24,7 @@ mod tick;
 pub mod topology;
 pub mod units;
 
-pub use focus::Focus;
+pub use focus::{Focus, local_port};
 pub use reading::{Missing, Reading};
 pub use tick::{BootId, Hung, Part, Sample, Source, Stamp, Tick};
 

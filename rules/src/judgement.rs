@@ -1,0 +1,211 @@
+//! What the judge says of one tick.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::Stamp;
+use gpuprod_snapshot::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::{Bucket, Cause, Class, Micro, Part, RuleId, State, Weight};
+
+/// The identity of an accounting unit: the UUID of a GPU or MIG instance, `GPU-…/rest` for the unpartitioned
+/// rest of a GPU, or its PCI address when the UUID was never known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnitId(pub String);
+
+impl core::fmt::Display for UnitId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Everything that was decided on one tick.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// The tick's time.
+    pub stamp: Stamp,
+    /// The tick's nominal length.
+    pub period: Nanos,
+    /// Every known unit, by id; a unit that was lost stays.
+    pub units: Vec<UnitJudgement>,
+    /// Active findings: one per rule and cause object, most severe first.
+    pub findings: Vec<Finding>,
+    /// Whether each rule could speak, per unit.
+    pub rules: Vec<RuleReport>,
+    /// Sources that do not come back.
+    pub probes: Vec<Probe>,
+}
+
+/// The verdict on one unit for the time since the tick before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnitJudgement {
+    /// Which unit.
+    pub unit: UnitId,
+    /// NVML's index, for people; missing for a unit that NVML does not list any more.
+    pub index: Option<u32>,
+    /// Slices that it has of the whole GPU (a full GPU: all).
+    pub slices: u32,
+    /// Slices of the whole GPU (1 without MIG).
+    pub slices_whole: u32,
+    /// Its one state.
+    #[serde(flatten)]
+    pub state: State,
+    /// In this state since (CLOCK_BOOTTIME).
+    pub since: Nanos,
+    /// How productive, and on whose word.
+    pub weight: Weight,
+    /// How the time is split. The parts sum to one exactly; `Productive` carries w.
+    pub split: Vec<(Bucket, Part)>,
+    /// Whether every source of the weight is a counter, so that a step of up to 10 s can still be booked.
+    pub cumulative: bool,
+    /// What the unit is for.
+    pub class: Class,
+    /// Whether the class was inferred and not declared.
+    pub class_inferred: bool,
+    /// Whose it is, when one owner holds it alone.
+    pub tenant: Option<String>,
+}
+
+/// How bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing; blames nobody.
+    Info,
+    /// Costs something.
+    Warn,
+    /// Costs much, now.
+    Critical,
+}
+
+impl Severity {
+    /// The word in JSON, series and text.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// A rule's verdict about one cause object, with its victims and the evidence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which rule.
+    pub rule: RuleId,
+    /// Which of its variants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// How bad.
+    pub severity: Severity,
+    /// The cause object: an array, a disk, a GPU, a file system (`md0`).
+    pub subject: String,
+    /// Units that suffer from it.
+    pub victims: Vec<UnitId>,
+    /// First bad block, CLOCK_BOOTTIME: an estimate, nothing is booked back to it.
+    pub onset: Nanos,
+    /// Confirmed at, CLOCK_BOOTTIME.
+    pub since: Nanos,
+    /// The same instant of the wall clock.
+    pub since_realtime: Nanos,
+    /// How sure.
+    pub confidence: Part,
+    /// What it did to the victims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// In one sentence, with the numbers that matter.
+    pub summary: String,
+    /// What it rests on.
+    pub evidence: Vec<Evidence>,
+    /// What else it could have been, and why it is not.
+    pub rejected: Vec<Rejected>,
+    /// Other rules that saw the same (the wrapper that names the effect).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<RuleId>,
+    /// What to do.
+    pub advice: String,
+}
+
+/// One reading that a verdict rests on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What was read (`decode rate`, `member await`).
+    pub what: String,
+    /// Of what (`GPU-3`, `md0`, `nvme1n1`).
+    pub of: String,
+    /// Its value.
+    pub value: Micro,
+    /// The value's unit (`tok/s`, `ms`, `%`).
+    pub unit: String,
+    /// Its own normal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub normal: Option<Normal>,
+}
+
+/// Own normal of a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Normal {
+    /// Median of the healthy blocks.
+    pub median: Micro,
+    /// 1.4826 times their median absolute deviation.
+    pub spread: Micro,
+    /// Healthy blocks.
+    pub n: u32,
+    /// Distance in spreads.
+    pub z: Micro,
+}
+
+/// A cause that was looked at and is not it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rejected {
+    /// Which cause.
+    pub cause: Cause,
+    /// Which object, if one was meant.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub of: String,
+    /// Why not, with the number.
+    pub why: String,
+}
+
+/// Whether a rule could speak about a unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuleReport {
+    /// Which rule.
+    pub rule: RuleId,
+    /// About which unit.
+    pub unit: UnitId,
+    /// Whether it could speak.
+    #[serde(flatten)]
+    pub status: RuleStatus,
+    /// Whether it is active for the unit now.
+    pub active: bool,
+}
+
+/// Whether a rule could speak.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", content = "why", rename_all = "lowercase")]
+pub enum RuleStatus {
+    /// It had what it needs.
+    Evaluated,
+    /// It lacks a reading that this node does not have.
+    Unsupported(String),
+    /// What it is about does not exist here.
+    Absent,
+    /// It has not learnt its baseline yet, or readings are missing for the moment.
+    Suspended(String),
+}
+
+/// A source whose read has not come back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Which source.
+    pub collector: String,
+    /// The call that is stuck.
+    pub call: String,
+    /// For how long.
+    pub age: Nanos,
+}

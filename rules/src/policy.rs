@@ -1,0 +1,67 @@
+//! Every threshold, in one place, with its reason and source.
+
+use gpuprod_snapshot::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::Part;
+
+/// The thresholds in force. Config overrides any of them by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// Length of a block: means over 5 s take out the autocorrelation that makes change-point tests cry wolf.
+    pub block_ns: Nanos,
+    /// Healthy blocks before an own baseline may be used (two minutes).
+    pub baseline_min_blocks: u32,
+    /// Utilization from which a GPU counts as busy.
+    pub busy_util: Part,
+    /// Productivity deficit of a warning. MLPerf Storage calls 10 % starved; below 15 % noise of healthy engines begins.
+    pub starved_warn: Part,
+    /// Productivity deficit that is critical.
+    pub starved_critical: Part,
+    /// Deficit below which starvation is over.
+    pub starved_clear: Part,
+    /// A bad block must be followed by badness for so long before a rule speaks.
+    pub starved_for_ns: Nanos,
+    /// How long it must be good before the rule is silent again.
+    pub starved_clear_ns: Nanos,
+    /// Distance from the own median, in spreads, that counts as a deviation.
+    pub deviation_z: f64,
+    /// CUSUM slack in spreads (k).
+    pub cusum_slack: f64,
+    /// CUSUM alarm level in spreads (h).
+    pub cusum_alarm: f64,
+    /// Member latency against its own baseline from which a sync counts as the cause.
+    pub sync_await_ratio: f64,
+    /// Latency of a plain disk against its own baseline from which it counts as the cause.
+    pub disk_await_ratio: f64,
+    /// A cause may begin so many blocks after its effect and still be one (blocks are coarse).
+    pub order_slack_blocks: u32,
+    /// Rank correlation between a cause's pressure and the deficit.
+    pub coupling_rho: f64,
+    /// An Xid marks the GPU broken for so long after the last one.
+    pub fault_hold_ns: Nanos,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            block_ns: Nanos::from_secs(5),
+            baseline_min_blocks: 24,
+            busy_util: Part(600_000),
+            starved_warn: Part(150_000),
+            starved_critical: Part(300_000),
+            starved_clear: Part(80_000),
+            starved_for_ns: Nanos::from_secs(30),
+            starved_clear_ns: Nanos::from_secs(60),
+            deviation_z: 4.0,
+            cusum_slack: 1.0,
+            cusum_alarm: 12.0,
+            sync_await_ratio: 2.0,
+            disk_await_ratio: 3.0,
+            order_slack_blocks: 2,
+            coupling_rho: 0.5,
+            fault_hold_ns: Nanos::from_secs(60),
+        }
+    }
+}
