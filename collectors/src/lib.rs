@@ -13,6 +13,7 @@ pub mod block;
 pub mod cgroup;
 pub mod engine;
 pub mod md;
+pub mod now;
 pub mod numa;
 pub mod nvml;
 pub mod pci;
