@@ -43,6 +43,10 @@ pub struct Judgement {
 pub struct UnitJudgement {
     /// Which unit.
     pub unit: UnitId,
+    /// The GPU that it is a part of, for a MIG instance or the unpartitioned rest; none for a whole GPU. Units of
+    /// one GPU replace each other in the ledger when the GPU is repartitioned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<UnitId>,
     /// NVML's index, for people; missing for a unit that NVML does not list any more.
     pub index: Option<u32>,
     /// Slices that it has of the whole GPU (a full GPU: all).
