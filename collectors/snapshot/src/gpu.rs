@@ -229,4 +229,10 @@ pub struct Xid {
     /// Compute instance, under MIG.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci: Option<u32>,
+    /// The earlier code that this line calls its cause (45: "caused by previous Xid 149").
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caused_by: Option<u32>,
+    /// What the driver now asks for (154), in the codes of [`GpuEcc::recovery_action`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_action: Option<u32>,
 }

@@ -23,6 +23,7 @@ pub mod tenant;
 mod tick;
 pub mod topology;
 pub mod units;
+pub mod xid;
 
 pub use focus::{Focus, local_port};
 pub use reading::{Missing, Reading};

@@ -150,6 +150,44 @@ pub struct PciDevice {
     pub aer_fatal: Reading<u64>,
 }
 
+impl PciDevice {
+    /// The node that it is near: its own, or that of the nearest ancestor.
+    #[must_use]
+    pub fn near_node(&self) -> Option<u32> {
+        self.numa_node
+            .copied()
+            .or_else(|| self.numa_node_inherited.copied())
+    }
+
+    /// How far apart two devices are by their paths, as `nvidia-smi topo -m` classes them. Where firmware does not
+    /// say on which nodes two root buses are, the answer is unknown: nothing is guessed.
+    #[must_use]
+    pub fn path_class(&self, other: &Self) -> PathClass {
+        let (Some(root), Some(other_root)) = (self.root_bus.get(), other.root_bus.get()) else {
+            return PathClass::Unknown;
+        };
+        if root != other_root {
+            return match (self.near_node(), other.near_node()) {
+                (Some(a), Some(b)) if a == b => PathClass::Node,
+                (Some(_), Some(_)) => PathClass::Sys,
+                _ => PathClass::Unknown,
+            };
+        }
+        let common = self
+            .bridges
+            .iter()
+            .zip(&other.bridges)
+            .take_while(|(a, b)| a == b)
+            .count();
+        let below = |device: &Self| device.bridges.len() - common;
+        match common {
+            0 => PathClass::Phb,
+            _ if below(self) <= 1 && below(other) <= 1 => PathClass::Pix,
+            _ => PathClass::Pxb,
+        }
+    }
+}
+
 /// A PCIe link. Speed below maximum is normal for an idle GPU; width below maximum is not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
