@@ -1,15 +1,30 @@
 //! From tick to judgement.
 
-use gpuprod_snapshot::Tick;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
-use crate::{Judgement, Policy};
+use gpuprod_snapshot::{Source, Tick};
+use serde::{Deserialize, Serialize};
 
-/// Everything that was learnt, and the last two samples of every source.
-#[derive(Clone, Debug, Default)]
+use crate::facts::HostFacts;
+use crate::gather::Gather;
+use crate::hold::{Active, Holds, Now};
+use crate::rule::{Outcome, RULES, View};
+use crate::signals::{Signals, Suspect};
+use crate::unit::{Units, settle};
+use crate::window::Window;
+use crate::{Finding, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, UnitId};
+
+/// Everything that was learnt, and the last two samples of every source. This is also its saved form.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judge {
     policy: Policy,
-    last: Tick,
-    prev: Tick,
+    window: Window,
+    signals: Signals,
+    suspect: Suspect,
+    holds: Holds,
+    units: Units,
 }
 
 impl Judge {
@@ -25,17 +40,188 @@ impl Judge {
     /// The last sample of every source.
     #[must_use]
     pub fn known(&self) -> &Tick {
-        &self.last
+        &self.window.last
     }
 
     /// Judges what was newly read.
     pub fn step(&mut self, tick: &Tick) -> Judgement {
-        self.last.advance(&mut self.prev, tick);
-        let _ = &self.policy;
+        self.window.push(tick);
+        self.signals
+            .update(&self.window, tick, &self.suspect, &self.policy);
+        self.units.discover(&self.window, tick, &self.policy);
+
+        let now = Now {
+            boottime: tick.stamp.boottime,
+            realtime: tick.stamp.realtime,
+        };
+        let facts = Gather::new(&self.window, &self.signals).all(&mut self.units, &self.policy);
+        let md = self
+            .window
+            .value(Source::Md, |tick| &tick.md)
+            .get()
+            .copied();
+        let host = HostFacts {
+            now: now.boottime,
+            md,
+            signals: &self.signals,
+        };
+
+        let mut reports = Vec::new();
+        for unit in &facts {
+            for rule in RULES {
+                let active = self.holds.is_active(rule.id, &unit.id);
+                let outcome = (rule.judge)(&View {
+                    unit,
+                    host: &host,
+                    policy: &self.policy,
+                    active,
+                });
+                let status = status(&outcome);
+                self.holds
+                    .update(rule.id, &unit.id, outcome, now, &self.policy);
+                let active = self.holds.is_active(rule.id, &unit.id);
+                reports.push(RuleReport {
+                    rule: rule.id,
+                    unit: unit.id.clone(),
+                    status,
+                    active,
+                });
+            }
+        }
+        let units = facts.iter().map(|unit| {
+            let blame = RULES.iter().find_map(|rule| {
+                let active = self.holds.get(rule.id, &unit.id)?;
+                (active.claim.severity > Severity::Info).then_some(active)
+            });
+            (unit, blame)
+        });
+        let units = settle(units, &self.window, &mut self.units, now, &self.policy);
+        self.suspect = suspect(&facts, &host, &self.holds);
         Judgement {
             stamp: tick.stamp.clone(),
             period: tick.period,
-            ..Judgement::default()
+            units,
+            findings: findings(&self.holds),
+            rules: reports,
+            probes: probes(&self.window),
         }
     }
+}
+
+fn status(outcome: &Outcome) -> RuleStatus {
+    match outcome {
+        Outcome::Claim(_) | Outcome::Silent => RuleStatus::Evaluated,
+        Outcome::Suspended(why) => RuleStatus::Suspended(why.clone()),
+        Outcome::Unsupported(why) => RuleStatus::Unsupported(why.clone()),
+        Outcome::Absent => RuleStatus::Absent,
+    }
+}
+
+/// What may not be learnt from now: a baseline must not drink from the trouble that it is to recognise.
+fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &Holds) -> Suspect {
+    let mut suspect = Suspect::default();
+    for unit in facts {
+        let blamed = RULES.iter().any(|rule| holds.is_active(rule.id, &unit.id));
+        if (unit.deficit_since.is_some() || blamed || unit.throttled)
+            && let Some(engine) = unit.engine
+        {
+            suspect.engines.insert(engine.url.clone());
+        }
+        if blamed {
+            suspect.disks.extend(unit.path.disks.iter().cloned());
+            suspect.arrays.extend(unit.path.arrays.iter().cloned());
+        }
+    }
+    for array in host.md.into_iter().flat_map(|md| &md.arrays) {
+        if host
+            .signals
+            .arrays
+            .get(&array.name)
+            .is_some_and(|signals| signals.sync_since.is_some())
+        {
+            suspect.arrays.insert(array.name.clone());
+            suspect
+                .disks
+                .extend(array.members.iter().map(|member| member.name.clone()));
+        }
+    }
+    suspect
+}
+
+/// Claims about the same object are one finding: the first rule names it, the others are attached.
+fn findings(holds: &Holds) -> Vec<Finding> {
+    let mut objects: BTreeMap<&str, Vec<(RuleId, &UnitId, &Active)>> = BTreeMap::new();
+    for ((rule, unit), active) in holds.iter() {
+        objects
+            .entry(active.claim.object.as_str())
+            .or_default()
+            .push((*rule, unit, active));
+    }
+    let rank = |rule: RuleId| RULES.iter().position(|entry| entry.id == rule);
+    let mut findings: Vec<Finding> = objects
+        .into_values()
+        .filter_map(|claims| {
+            let worst = claims
+                .iter()
+                .map(|(.., active)| active.claim.severity)
+                .max()?;
+            let speaking = claims.iter().filter(|(.., active)| {
+                (active.claim.severity > Severity::Info) == (worst > Severity::Info)
+            });
+            let (root, _, lead) = speaking.clone().min_by_key(|(rule, unit, active)| {
+                (
+                    rank(*rule),
+                    core::cmp::Reverse(active.claim.severity),
+                    (*unit).clone(),
+                )
+            })?;
+            let victims: BTreeSet<&UnitId> = speaking.clone().map(|(_, unit, _)| *unit).collect();
+            let also: BTreeSet<RuleId> = speaking
+                .map(|(rule, ..)| *rule)
+                .filter(|rule| rule != root)
+                .collect();
+            let roots = claims.iter().filter(|(rule, ..)| rule == root);
+            let since = roots
+                .map(|(.., active)| (active.since, active.since_realtime))
+                .min()?;
+            let claim = lead.claim.clone();
+            Some(Finding {
+                rule: *root,
+                variant: claim.variant,
+                severity: worst,
+                subject: claim.object,
+                victims: victims.into_iter().cloned().collect(),
+                onset: claim.onset,
+                since: since.0,
+                since_realtime: since.1,
+                confidence: claim.confidence,
+                cause: claim.cause,
+                summary: claim.summary,
+                evidence: claim.evidence,
+                rejected: claim.rejected,
+                also: also.into_iter().collect(),
+                advice: claim.advice,
+            })
+        })
+        .collect();
+    findings.sort_by(|a, b| {
+        b.severity
+            .cmp(&a.severity)
+            .then(a.since.cmp(&b.since))
+            .then(a.subject.cmp(&b.subject))
+    });
+    findings
+}
+
+fn probes(window: &Window) -> Vec<Probe> {
+    let stuck = Source::ALL.iter().filter_map(|source| {
+        let hung = window.last.status(*source)?.hung?;
+        let age = window.last.stamp.boottime.saturating_sub(hung.since);
+        Some(Probe {
+            collector: source.as_str().to_string(),
+            call: hung.call,
+            age,
+        })
+    });
+    stuck.collect()
 }

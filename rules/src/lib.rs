@@ -7,10 +7,23 @@
 
 extern crate alloc;
 
+mod attribution;
+mod baseline;
+mod entries;
+mod facts;
+mod gather;
+mod hold;
+mod join;
 mod judge;
 mod judgement;
 pub mod ledger;
 mod policy;
+mod rule;
+mod signals;
+mod state;
+mod unit;
+mod weight;
+mod window;
 mod words;
 
 pub use judge::Judge;
@@ -20,6 +33,7 @@ pub use judgement::{
 };
 pub use ledger::Ledger;
 pub use policy::Policy;
+pub use rule::{Claim, Outcome, RULES, Rule, View};
 pub use words::{
     Bucket, Cause, Class, Fault, Loading, Micro, Overhead, Part, Progress, RuleId, State, Unknown,
     Weight, WeightSource,

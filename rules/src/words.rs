@@ -61,6 +61,8 @@ words! {
         Released = "released",
         /// The last reading is too old.
         Stale = "stale",
+        /// The device is there and no source can measure its activity (MIG before Hopper).
+        Unsupported = "unsupported",
     }
 }
 

@@ -73,7 +73,7 @@ impl fmt::Display for Missing {
 ///
 /// In JSON a value stands as itself and a missing one as `{"missing":"denied"}`; no type of the vocabulary has
 /// a first field named `missing`, so the two cannot be mistaken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading<T> {
     /// What was read.
     Value(T),

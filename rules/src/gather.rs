@@ -1,0 +1,255 @@
+//! Gathers the facts of every unit from the window and the shared tables.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::Source;
+use gpuprod_snapshot::engine::Engine;
+use gpuprod_snapshot::gpu::{Gpu, Gpus};
+use gpuprod_snapshot::host::{Pressure, Pressures, Process, Psi};
+use gpuprod_snapshot::storage::{Block, Md};
+use gpuprod_snapshot::units::Nanos;
+
+use crate::facts::{Demand, UnitFacts};
+use crate::join::{self, StoragePath};
+use crate::signals::Signals;
+use crate::unit::{Unit, Units};
+use crate::window::Window;
+use crate::{Policy, UnitId, Weight, WeightSource, weight};
+
+/// Clock-event bits that mean "held down against the will of the load": software and hardware thermal,
+/// hardware slowdown, power brake. The software power cap (0x4) is normal for a GPU at its limit.
+const THROTTLE_BITS: u64 = 0x8 | 0x20 | 0x40 | 0x80;
+
+/// The readings of this tick that facts are made of.
+pub(crate) struct Gather<'a> {
+    window: &'a Window,
+    signals: &'a Signals,
+    now: Nanos,
+    gpus: Option<&'a Gpus>,
+    engines: &'a [Engine],
+    processes: BTreeMap<u32, &'a Process>,
+    block: Option<&'a Block>,
+    md: Option<&'a Md>,
+}
+
+impl<'a> Gather<'a> {
+    pub(crate) fn new(window: &'a Window, signals: &'a Signals) -> Self {
+        let engines = window
+            .value(Source::Engine, |tick| &tick.engine)
+            .get()
+            .map(|engines| engines.engines.as_slice());
+        let processes = window
+            .value(Source::Proc, |tick| &tick.proc)
+            .get()
+            .map(|all| all.processes.as_slice());
+        Self {
+            window,
+            signals,
+            now: window.last.stamp.boottime,
+            gpus: window.value(Source::Gpu, |tick| &tick.gpu).get().copied(),
+            engines: engines.unwrap_or_default(),
+            processes: join::by_pid(processes.unwrap_or_default()),
+            block: window
+                .value(Source::Block, |tick| &tick.block)
+                .get()
+                .copied(),
+            md: window.value(Source::Md, |tick| &tick.md).get().copied(),
+        }
+    }
+
+    /// The facts of all units. What a unit remembers (its deficit, its power normal) is brought up to date.
+    pub(crate) fn all(&self, units: &mut Units, policy: &Policy) -> Vec<UnitFacts<'a>> {
+        let families: Vec<BTreeSet<u32>> = units
+            .iter()
+            .map(|(_, unit)| join::family(&unit.pids(self.gpus), &self.processes))
+            .collect();
+        let occupied: BTreeSet<&BTreeSet<u32>> = families
+            .iter()
+            .filter(|family| !family.is_empty())
+            .collect();
+        let sole = occupied.len() == 1;
+        let mut facts: Vec<UnitFacts<'a>> = Vec::with_capacity(families.len());
+        for ((id, unit), family) in units.iter_mut().zip(families) {
+            // Eight GPUs of one engine share a family: what it has open is looked up once.
+            let path = match facts.iter().find(|other| other.family == family) {
+                Some(other) => other.path.clone(),
+                None => self.path(&family),
+            };
+            facts.push(self.unit(id, unit, family, path, sole, policy));
+        }
+        facts
+    }
+
+    fn path(&self, family: &BTreeSet<u32>) -> StoragePath {
+        self.block
+            .map(|block| join::storage_of(family, &self.processes, block, self.md))
+            .unwrap_or_default()
+    }
+
+    fn unit(
+        &self,
+        id: &UnitId,
+        unit: &mut Unit,
+        family: BTreeSet<u32>,
+        path: StoragePath,
+        sole: bool,
+        policy: &Policy,
+    ) -> UnitFacts<'a> {
+        let gpu = unit.gpu(self.gpus);
+        if let Some(gpu) = gpu {
+            unit.power.learn(gpu);
+        }
+        let linked = if family.is_empty() {
+            None
+        } else {
+            join::engine_of(&family, &self.processes, self.engines, sole)
+        };
+        // While the driver hangs, nobody lists processes: the engine that was last seen on the unit stays its own.
+        let remembered = || {
+            self.engines
+                .iter()
+                .find(|engine| Some(&engine.url) == unit.engine.as_ref())
+        };
+        let engine = linked.or_else(|| if gpu.is_none() { remembered() } else { None });
+        if linked.is_some() || gpu.is_some() {
+            unit.engine = engine.map(|engine| engine.url.clone());
+        }
+        let signals = engine.and_then(|engine| self.signals.engines.get(&engine.url));
+        let mig = unit.gi.is_some();
+        let weight = if mig {
+            unit.instance(self.gpus)
+                .and_then(|instance| weight::gpm(instance.gpm.get()?))
+                .map(|w| Weight {
+                    w: crate::Part::from_fraction(w),
+                    source: WeightSource::Gpm,
+                })
+        } else {
+            None
+        };
+        let weight = weight
+            .or_else(|| weight::of(gpu.filter(|_| !mig), signals, unit.power, self.now))
+            .unwrap_or(Weight::NONE);
+        let demand = demand(engine);
+        let floor = if unit.deficit_since.is_some() {
+            policy.starved_clear
+        } else {
+            policy.starved_warn
+        };
+        let deficit = weight.source == WeightSource::Tokens
+            && matches!(demand, Demand::Present { .. })
+            && weight.w.rest() >= floor;
+        unit.deficit_since = deficit.then(|| unit.deficit_since.unwrap_or(self.now));
+        let throttled = gpu
+            .and_then(|gpu| gpu.clock_reasons.copied())
+            .is_some_and(|bits| bits & THROTTLE_BITS != 0);
+        UnitFacts {
+            id: id.clone(),
+            name: unit.name(id),
+            gpu,
+            util: gpu
+                .and_then(|gpu| gpu.util.copied())
+                .map(|util| util.as_fraction()),
+            engine,
+            signals,
+            demand,
+            weight,
+            deviation: signals.and_then(|signals| signals.ratio.deviation(policy)),
+            deficit_since: unit.deficit_since,
+            io_some: self.pressure(&family, |pressures| &pressures.io),
+            cpu_some: self
+                .pressure(&family, |pressures| &pressures.cpu)
+                .map(|(some, _)| some),
+            blocked: self.blocked(&family),
+            family,
+            path,
+            throttled,
+        }
+    }
+
+    /// Share of the last interval in which some task of the workload waited: of its own cgroup where it has
+    /// one, else of the whole system.
+    fn pressure(
+        &self,
+        family: &BTreeSet<u32>,
+        which: fn(&Pressures) -> &gpuprod_snapshot::Reading<Pressure>,
+    ) -> Option<(f64, String)> {
+        let (old, new, between) = self.window.pair(|tick| &tick.psi)?;
+        let own = family.iter().find_map(|pid| {
+            let path = self
+                .processes
+                .get(pid)?
+                .cgroup
+                .get()
+                .filter(|path| path.as_str() != "/")?;
+            let find = |psi: &'a Psi| {
+                psi.cgroups
+                    .iter()
+                    .find(|cgroup| &cgroup.path == path)
+                    .map(|cgroup| &cgroup.pressures)
+            };
+            Some((find(old)?, find(new)?, path.clone()))
+        });
+        let (old, new, of) = own.unwrap_or_else(|| (&old.system, &new.system, "system".into()));
+        let waited = which(new)
+            .get()?
+            .some
+            .total
+            .checked_sub(which(old).get()?.some.total)?;
+        Some(((waited.as_secs_f64() / between.as_secs_f64()).min(1.0), of))
+    }
+
+    fn blocked(&self, family: &BTreeSet<u32>) -> Option<(u32, Option<String>)> {
+        let mut known = false;
+        let (mut threads, mut place) = (0_u32, None);
+        for process in family.iter().filter_map(|pid| self.processes.get(pid)) {
+            if let Some(blocked) = process.threads_blocked.copied() {
+                known = true;
+                threads = threads.saturating_add(blocked);
+                place = place.or_else(|| process.wchan.get().filter(|_| blocked > 0).cloned());
+            }
+        }
+        known.then_some((threads, place))
+    }
+}
+
+fn demand(engine: Option<&Engine>) -> Demand {
+    let Some(engine) = engine else {
+        return Demand::Unknown;
+    };
+    match (engine.running.copied(), engine.waiting.copied()) {
+        (None, None) => Demand::Unknown,
+        (running, waiting) => {
+            let (running, waiting) = (running.unwrap_or(0), waiting.unwrap_or(0));
+            if running > 0 || waiting > 0 {
+                Demand::Present { running, waiting }
+            } else {
+                Demand::Met
+            }
+        }
+    }
+}
+
+/// `GPU-3` for people.
+pub(crate) fn display(index: Option<u32>, id: &UnitId) -> String {
+    index.map_or_else(|| format!("{id}"), |index| format!("GPU-{index}"))
+}
+
+/// The device with this UUID, or, when its UUID cannot be read, at this address.
+pub(crate) fn find<'a>(
+    gpus: Option<&'a Gpus>,
+    uuid: &str,
+    pci: Option<gpuprod_snapshot::topology::PciAddress>,
+) -> Option<&'a Gpu> {
+    let devices = &gpus?.devices;
+    let by_uuid = devices
+        .iter()
+        .find(|gpu| gpu.uuid.get().is_some_and(|own| own == uuid));
+    by_uuid.or_else(|| {
+        devices
+            .iter()
+            .find(|gpu| gpu.uuid.get().is_none() && pci.is_some() && gpu.pci.copied() == pci)
+    })
+}

@@ -1,0 +1,142 @@
+//! When a claim becomes a finding, and when a finding ends.
+
+use alloc::collections::BTreeMap;
+
+use gpuprod_snapshot::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::rule::{Claim, Outcome};
+use crate::{Policy, RuleId, Severity, UnitId, entries};
+
+/// Holds of all rules, by rule and unit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Holds {
+    #[serde(with = "entries")]
+    active: BTreeMap<(RuleId, UnitId), Active>,
+}
+
+/// A rule that has spoken about a unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Active {
+    pub(crate) claim: Claim,
+    /// Confirmed at.
+    pub(crate) since: Nanos,
+    pub(crate) since_realtime: Nanos,
+    /// Whether the claim was made on this very tick.
+    pub(crate) current: bool,
+    quiet_since: Option<Nanos>,
+}
+
+/// The instant of a tick.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) boottime: Nanos,
+    pub(crate) realtime: Nanos,
+}
+
+impl Holds {
+    pub(crate) fn is_active(&self, rule: RuleId, unit: &UnitId) -> bool {
+        self.get(rule, unit)
+            .is_some_and(|active| active.claim.severity > Severity::Info)
+    }
+
+    pub(crate) fn get(&self, rule: RuleId, unit: &UnitId) -> Option<&Active> {
+        self.active.get(&(rule, unit.clone()))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&(RuleId, UnitId), &Active)> {
+        self.active.iter()
+    }
+
+    /// Takes in what a rule says of a unit now.
+    pub(crate) fn update(
+        &mut self,
+        rule: RuleId,
+        unit: &UnitId,
+        outcome: Outcome,
+        now: Now,
+        policy: &Policy,
+    ) {
+        let key = (rule, unit.clone());
+        let held = self.active.get_mut(&key);
+        match (outcome, held) {
+            (Outcome::Claim(claim), Some(active)) => active.renew(claim, now, policy),
+            (Outcome::Claim(claim), None) => {
+                if claim.severity == Severity::Info || held_long_enough(&claim, now, policy) {
+                    let (since, since_realtime) = (now.boottime, now.realtime);
+                    self.active.insert(
+                        key,
+                        Active {
+                            claim,
+                            since,
+                            since_realtime,
+                            current: true,
+                            quiet_since: None,
+                        },
+                    );
+                }
+            }
+            (_, Some(active)) => {
+                active.current = false;
+                // What blames nobody ends at once; blame must stay away for a while before it is lifted.
+                if active.claim.severity == Severity::Info
+                    || active.quiet_for(now) >= policy.starved_clear_ns
+                {
+                    self.active.remove(&key);
+                }
+            }
+            (_, None) => {}
+        }
+    }
+}
+
+impl Active {
+    fn quiet_for(&mut self, now: Now) -> Nanos {
+        now.boottime
+            .saturating_sub(*self.quiet_since.get_or_insert(now.boottime))
+    }
+
+    fn renew(&mut self, claim: Claim, now: Now, policy: &Policy) {
+        match (self.claim.severity, claim.severity) {
+            // Blame follows information when its own hold is over.
+            (Severity::Info, severity) if severity > Severity::Info => {
+                if held_long_enough(&claim, now, policy) {
+                    *self = Self {
+                        claim,
+                        since: now.boottime,
+                        since_realtime: now.realtime,
+                        current: true,
+                        quiet_since: None,
+                    };
+                }
+            }
+            // Information after blame: the harm is over, the sync is not.
+            (severity, Severity::Info) if severity > Severity::Info => {
+                self.current = false;
+                if self.quiet_for(now) >= policy.starved_clear_ns {
+                    *self = Self {
+                        claim,
+                        since: now.boottime,
+                        since_realtime: now.realtime,
+                        current: true,
+                        quiet_since: None,
+                    };
+                }
+            }
+            (severity, _) => {
+                // A finding may get worse, never better, while it lasts: no flapping between severities.
+                self.claim = Claim {
+                    severity: severity.max(claim.severity),
+                    onset: self.claim.onset,
+                    ..claim
+                };
+                self.current = true;
+                self.quiet_since = None;
+            }
+        }
+    }
+}
+
+fn held_long_enough(claim: &Claim, now: Now, policy: &Policy) -> bool {
+    now.boottime.saturating_sub(claim.onset) >= policy.starved_for_ns
+}

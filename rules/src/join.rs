@@ -1,0 +1,190 @@
+//! Who belongs to whom: GPU to processes, processes to engine, processes to arrays and disks. Pure functions
+//! of the last samples, so that no collector needs to know another.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::engine::Engine;
+use gpuprod_snapshot::host::Process;
+use gpuprod_snapshot::local_port;
+use gpuprod_snapshot::storage::{Block, BlockDevice, Md, MdArray};
+
+/// Block devices below what the processes have open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoragePath {
+    /// Arrays, by name.
+    pub(crate) arrays: BTreeSet<String>,
+    /// Disks at the bottom, by name.
+    pub(crate) disks: BTreeSet<String>,
+}
+
+/// The processes by pid.
+pub(crate) fn by_pid(processes: &[Process]) -> BTreeMap<u32, &Process> {
+    processes
+        .iter()
+        .map(|process| (process.pid, process))
+        .collect()
+}
+
+/// A process and its ancestors, as far as they were read.
+fn line(pid: u32, processes: &BTreeMap<u32, &Process>) -> Vec<u32> {
+    let mut line = Vec::new();
+    let mut next = Some(pid);
+    while let Some(pid) = next {
+        if line.contains(&pid) {
+            break;
+        }
+        line.push(pid);
+        next = processes
+            .get(&pid)
+            .and_then(|process| process.ppid.copied())
+            .filter(|parent| *parent > 1);
+    }
+    line
+}
+
+/// The processes of a workload: the GPU's own, and those of the same line of descent.
+pub(crate) fn family(pids: &[u32], processes: &BTreeMap<u32, &Process>) -> BTreeSet<u32> {
+    let mut family: BTreeSet<u32> = pids.iter().flat_map(|pid| line(*pid, processes)).collect();
+    let own: BTreeSet<u32> = pids.iter().copied().collect();
+    for pid in processes.keys() {
+        if line(*pid, processes)
+            .iter()
+            .any(|ancestor| own.contains(ancestor))
+        {
+            family.insert(*pid);
+        }
+    }
+    family
+}
+
+/// The engine whose port one of the processes (or of their cgroup) listens on; failing that the only engine of
+/// a node on which all GPUs are held by one family.
+pub(crate) fn engine_of<'a>(
+    family: &BTreeSet<u32>,
+    processes: &BTreeMap<u32, &Process>,
+    engines: &'a [Engine],
+    sole_family: bool,
+) -> Option<&'a Engine> {
+    let cgroups: BTreeSet<&str> = family
+        .iter()
+        .filter_map(|pid| processes.get(pid)?.cgroup.get())
+        .map(String::as_str)
+        .filter(|path| *path != "/")
+        .collect();
+    let listens = |port: u16| {
+        processes.values().any(|process| {
+            let ours = family.contains(&process.pid)
+                || process
+                    .cgroup
+                    .get()
+                    .is_some_and(|path| cgroups.contains(path.as_str()));
+            ours && process
+                .listens
+                .get()
+                .is_some_and(|ports| ports.contains(&port))
+        })
+    };
+    let linked = engines
+        .iter()
+        .find(|engine| local_port(&engine.url).is_some_and(listens));
+    linked.or_else(|| match engines {
+        [only] if sole_family && local_port(&only.url).is_some() => Some(only),
+        _ => None,
+    })
+}
+
+/// What is below everything that these processes have open.
+pub(crate) fn storage_of(
+    family: &BTreeSet<u32>,
+    processes: &BTreeMap<u32, &Process>,
+    block: &Block,
+    md: Option<&Md>,
+) -> StoragePath {
+    let devices: BTreeMap<&str, &BlockDevice> = block
+        .devices
+        .iter()
+        .map(|device| (device.name.as_str(), device))
+        .collect();
+    let mut path = StoragePath::default();
+    let opens = family
+        .iter()
+        .filter_map(|pid| processes.get(pid)?.opens.get())
+        .flatten();
+    for opened in opens {
+        if let Some(name) = device_behind(opened, block) {
+            descend(&name, &devices, md, &mut path, 0);
+        }
+    }
+    path
+}
+
+/// A device node is its own device; anything else is a mount point.
+fn device_behind(opened: &str, block: &Block) -> Option<String> {
+    if let Some(name) = opened.strip_prefix("/dev/") {
+        return Some(name.into());
+    }
+    let mount = block
+        .mounts
+        .iter()
+        .rev()
+        .find(|mount| mount.point == opened)?;
+    let by_number = block
+        .devices
+        .iter()
+        .find(|device| device.dev == mount.dev)
+        .map(|device| device.name.clone());
+    by_number.or_else(|| mount.source.strip_prefix("/dev/").map(Into::into))
+}
+
+fn descend(
+    name: &str,
+    devices: &BTreeMap<&str, &BlockDevice>,
+    md: Option<&Md>,
+    path: &mut StoragePath,
+    depth: u32,
+) {
+    // Stacks of block devices are shallow; a loop in a hostile tree must not be followed.
+    if depth > 8 {
+        return;
+    }
+    let device = devices.get(name);
+    if let Some(disk) = device.and_then(|device| device.partition_of.as_deref()) {
+        return descend(disk, devices, md, path, depth + 1);
+    }
+    let array = md.and_then(|md| md.arrays.iter().find(|array| array.name == name));
+    let below: Vec<&str> = match (array, device) {
+        (Some(array), _) => {
+            path.arrays.insert(name.into());
+            array
+                .members
+                .iter()
+                .map(|member| member.name.as_str())
+                .collect()
+        }
+        (None, Some(device)) => device.slaves.iter().map(String::as_str).collect(),
+        (None, None) => Vec::new(),
+    };
+    if below.is_empty() {
+        if device.is_some() {
+            path.disks.insert(name.into());
+        }
+        return;
+    }
+    for name in below {
+        descend(name, devices, md, path, depth + 1);
+    }
+}
+
+/// The disks at the bottom of an array.
+pub(crate) fn disks_of(array: &MdArray, block: &Block, md: &Md) -> BTreeSet<String> {
+    let devices: BTreeMap<&str, &BlockDevice> = block
+        .devices
+        .iter()
+        .map(|device| (device.name.as_str(), device))
+        .collect();
+    let mut path = StoragePath::default();
+    descend(&array.name, &devices, Some(md), &mut path, 0);
+    path.disks
+}

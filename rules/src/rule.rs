@@ -1,0 +1,87 @@
+//! What a rule is: a function from a view to an outcome. It holds no state; holds, baselines and rings live in
+//! shared tables.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::units::Nanos;
+
+use crate::facts::{HostFacts, UnitFacts};
+use crate::{Cause, Evidence, Part, Policy, Rejected, RuleId, Severity};
+
+mod busy_but_starved;
+mod raid_rebuild_impact;
+
+/// One unit and the host, with the thresholds in force: all that a rule may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pub(crate) unit: &'a UnitFacts<'a>,
+    pub(crate) host: &'a HostFacts<'a>,
+    pub(crate) policy: &'a Policy,
+    /// Whether this rule is active for this unit: the threshold to stay is lower than the one to enter.
+    pub(crate) active: bool,
+}
+
+/// What a rule says of a view.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It speaks.
+    Claim(Claim),
+    /// It has what it needs, and all is well.
+    Silent,
+    /// Its baseline is not learnt yet, or readings are missing for the moment.
+    Suspended(String),
+    /// This node does not have the readings that it needs.
+    Unsupported(String),
+    /// What it is about does not exist here.
+    Absent,
+}
+
+/// A rule's word about one unit, before holds and merging.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Claim {
+    /// Which of the rule's variants.
+    pub variant: Option<String>,
+    /// How bad. `Info` blames nobody and needs no hold.
+    pub severity: Severity,
+    /// What it did to the unit, when that is known.
+    pub cause: Option<Cause>,
+    /// The cause object: claims about the same object become one finding.
+    pub object: String,
+    /// The first bad block (CLOCK_BOOTTIME): the hold runs from here.
+    pub onset: Nanos,
+    /// The largest part of the lost time that the evidence can carry.
+    pub pressure: Part,
+    /// How sure.
+    pub confidence: Part,
+    /// In one sentence.
+    pub summary: String,
+    /// What it rests on.
+    pub evidence: Vec<Evidence>,
+    /// What it is not.
+    pub rejected: Vec<Rejected>,
+    /// What to do.
+    pub advice: String,
+}
+
+/// An entry of the list of rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Its name.
+    pub id: RuleId,
+    /// Looks at a view.
+    pub judge: fn(&View<'_>) -> Outcome,
+}
+
+/// All rules, in order of precedence: of several that claim the same object, the first names the finding and
+/// the others are attached to it.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: RuleId::RaidRebuildImpact,
+        judge: raid_rebuild_impact::judge,
+    },
+    Rule {
+        id: RuleId::BusyButStarved,
+        judge: busy_but_starved::judge,
+    },
+];

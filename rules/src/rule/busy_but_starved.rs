@@ -1,0 +1,128 @@
+//! The GPU looks busy and makes less progress than it normally does with the same demand.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::storage::SyncState;
+
+use super::{Claim, Outcome, View};
+use crate::facts::Demand;
+use crate::{Cause, Micro, Part, Rejected, Severity, WeightSource, attribution};
+
+/// Needs a progress source (an engine's tokens): utilization alone cannot tell work from waiting.
+pub(super) fn judge(view: &View<'_>) -> Outcome {
+    let unit = view.unit;
+    if unit.engine.is_none() {
+        return Outcome::Unsupported(
+            "no engine is linked to this GPU: give its metrics page with --engine URL".into(),
+        );
+    }
+    let Some(util) = unit.util else {
+        return Outcome::Suspended("no utilization is read".to_string());
+    };
+    let (Some(deviation), WeightSource::Tokens) = (&unit.deviation, unit.weight.source) else {
+        return Outcome::Suspended("the workload's own normal is not learnt yet".into());
+    };
+    let floor = if view.active {
+        view.policy.starved_clear
+    } else {
+        view.policy.starved_warn
+    };
+    let starved = unit.deficit() >= floor.as_fraction() && unit.deficit_since.is_some();
+    let busy = util >= view.policy.busy_util.as_fraction();
+    let wanted = matches!(unit.demand, Demand::Present { .. });
+    // A throttled GPU is slow by its own clocks: that is another rule's finding.
+    if !(starved && busy && wanted) || unit.throttled {
+        return Outcome::Silent;
+    }
+    if !view.active && !attribution::deviates(deviation, view) {
+        return Outcome::Silent;
+    }
+    Outcome::Claim(claim(view, util))
+}
+
+fn claim(view: &View<'_>, util: f64) -> Claim {
+    let unit = view.unit;
+    let mut rejected = attribution::cleared(view);
+    let mut blames = Vec::new();
+    let mut consider = |outcome: Result<attribution::Blame, Rejected>| match outcome {
+        Ok(blame) => blames.push(blame),
+        Err(no) => rejected.push(no),
+    };
+    for array in view.host.md.into_iter().flat_map(|md| &md.arrays) {
+        if array.sync.get() == Some(&SyncState::Running) {
+            consider(attribution::array(view, array));
+        }
+    }
+    let synced = blames.len();
+    if synced == 0 {
+        for disk in &unit.path.disks {
+            consider_disk(view, disk, &mut blames, &mut rejected);
+        }
+    }
+    // The most convincing; of equals the first by name.
+    let best = blames.into_iter().reduce(|best, next| {
+        if next.confidence > best.confidence {
+            next
+        } else {
+            best
+        }
+    });
+    let progress = format!(
+        "busy at {} % utilization, {} % of its normal progress",
+        Micro::from_f64(util * 100.0),
+        Micro::from_f64((1.0 - unit.deficit()) * 100.0)
+    );
+    let mut evidence = attribution::victim_evidence(view);
+    let critical = unit.deficit() >= view.policy.starved_critical.as_fraction();
+    match best {
+        Some(blame) => {
+            evidence.extend(blame.evidence);
+            Claim {
+                variant: None,
+                severity: if critical { Severity::Critical } else { Severity::Warn },
+                cause: Some(Cause::Storage),
+                summary: format!(
+                    "{progress}; storage {} answers in {} ms, normal {} ms",
+                    blame.object,
+                    Micro::from_f64(blame.latency.value),
+                    Micro::from_f64(blame.latency.normal)
+                ),
+                object: blame.object,
+                onset: unit.deficit_since.unwrap_or(view.host.now),
+                pressure: blame.pressure,
+                confidence: blame.confidence,
+                evidence,
+                rejected,
+                advice: "look at what else uses this storage, or move the workload's data".into(),
+            }
+        }
+        None => Claim {
+            variant: None,
+            // Nobody is woken for a cause that cannot be named.
+            severity: Severity::Warn,
+            cause: Some(Cause::Unexplained),
+            object: unit.engine.map_or_else(|| unit.name.clone(), |engine| engine.url.clone()),
+            onset: unit.deficit_since.unwrap_or(view.host.now),
+            pressure: Part::ONE,
+            confidence: Part::from_fraction(0.3).min(unit.weight.source.confidence()),
+            summary: format!("{progress}; what starves it cannot be told from this node's readings"),
+            evidence,
+            rejected,
+            advice: "see what was rejected and why; `gpuprod doctor` names the readings that are missing here".into(),
+        },
+    }
+}
+
+fn consider_disk(
+    view: &View<'_>,
+    disk: &str,
+    blames: &mut Vec<attribution::Blame>,
+    rejected: &mut Vec<Rejected>,
+) {
+    match attribution::disk(view, disk) {
+        Ok(blame) => blames.push(blame),
+        Err(no) => rejected.push(no),
+    }
+}

@@ -1,0 +1,313 @@
+//! The shared tables: what was learnt about engines, disks and arrays. Rules read them and hold nothing.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+
+use gpuprod_snapshot::engine::Engine;
+use gpuprod_snapshot::storage::{IoCounters, MemberFlag, SyncState};
+use gpuprod_snapshot::units::{Nanos, to_f64};
+use gpuprod_snapshot::{Source, Tick};
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::{Track, Worse};
+use crate::join::disks_of;
+use crate::window::Window;
+use crate::{Policy, entries};
+
+/// Prompt tokens cost about a tenth of generated ones: prefill is bound by arithmetic and runs thousands of
+/// tokens a step, decode is bound by memory and runs one per sequence. A prior until both rates are learnt apart.
+const PREFILL_PER_DECODE: f64 = 10.0;
+/// The weight of a tick looks back so far: single seconds of a healthy engine are noisy.
+const TRAIL: Nanos = Nanos::from_secs(10);
+/// A mean latency over fewer operations than this in a block says nothing (counters are whole milliseconds).
+const ENOUGH_OPERATIONS: f64 = 10.0;
+/// A block of an engine counts when at least so many seconds of it were seen.
+const ENOUGH_SECONDS: f64 = 2.0;
+
+/// Everything that was learnt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Signals {
+    /// By URL.
+    #[serde(with = "entries")]
+    pub(crate) engines: BTreeMap<String, EngineSignals>,
+    /// Milliseconds per operation, by disk.
+    #[serde(with = "entries")]
+    pub(crate) disks: BTreeMap<String, Track>,
+    /// By array.
+    #[serde(with = "entries")]
+    pub(crate) arrays: BTreeMap<String, ArraySignals>,
+    block: Option<u64>,
+}
+
+/// What was learnt about an engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EngineSignals {
+    /// The baselines belong to this model.
+    model: Option<String>,
+    /// Work per second (generated tokens, and prompt tokens at their discount), by batch: the power of two
+    /// below the number of running requests. One sequence is slower than sixteen, and both are healthy.
+    #[serde(with = "entries")]
+    reference: BTreeMap<u32, Track>,
+    /// Progress as a part of the reference.
+    pub(crate) ratio: Track,
+    /// The last seconds: end, length in seconds, ratio if there is a reference, work.
+    trail: VecDeque<(Nanos, f64, Option<f64>, f64)>,
+}
+
+/// What was learnt about an array.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ArraySignals {
+    /// Milliseconds per operation of the members in sync.
+    pub(crate) latency: Track,
+    /// The sync under way was first seen at.
+    pub(crate) sync_since: Option<Nanos>,
+}
+
+/// Subjects whose blocks may not become part of a baseline now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Suspect {
+    /// Engines with a bad or unjudged workload.
+    pub(crate) engines: BTreeSet<String>,
+    /// Disks under a sync, or under an active finding.
+    pub(crate) disks: BTreeSet<String>,
+    /// Arrays likewise.
+    pub(crate) arrays: BTreeSet<String>,
+}
+
+impl Signals {
+    /// Takes in what the tick brought, and closes the block if its time is over.
+    pub(crate) fn update(
+        &mut self,
+        window: &Window,
+        tick: &Tick,
+        suspect: &Suspect,
+        policy: &Policy,
+    ) {
+        let block_ns = policy.block_ns.0.max(1);
+        let block = tick.stamp.boottime.0 / block_ns;
+        match self.block {
+            Some(open) if open != block => {
+                self.close(Nanos(open.saturating_mul(block_ns)), suspect, policy);
+                self.block = Some(block);
+            }
+            None => self.block = Some(block),
+            Some(_) => {}
+        }
+        if tick.engine.is_some() {
+            self.engines(window, policy);
+        }
+        if tick.block.is_some() {
+            self.storage(window);
+        }
+    }
+
+    fn close(&mut self, start: Nanos, suspect: &Suspect, policy: &Policy) {
+        for (url, engine) in &mut self.engines {
+            let healthy = !suspect.engines.contains(url);
+            for track in engine.reference.values_mut() {
+                track.close(start, healthy, policy);
+            }
+            engine.ratio.close(start, healthy, policy);
+        }
+        for (name, track) in &mut self.disks {
+            track.close(start, !suspect.disks.contains(name), policy);
+        }
+        for (name, array) in &mut self.arrays {
+            array
+                .latency
+                .close(start, !suspect.arrays.contains(name), policy);
+        }
+    }
+
+    fn engines(&mut self, window: &Window, policy: &Policy) {
+        let Some((old, new, _)) = window.pair(|tick| &tick.engine) else {
+            return;
+        };
+        for engine in &new.engines {
+            let Some(before) = old.engines.iter().find(|before| before.url == engine.url) else {
+                continue;
+            };
+            let signals = self
+                .engines
+                .entry(engine.url.clone())
+                .or_insert_with(EngineSignals::new);
+            signals.step(before, engine, policy);
+        }
+    }
+
+    fn storage(&mut self, window: &Window) {
+        let Some((old, new, _)) = window.pair(|tick| &tick.block) else {
+            return;
+        };
+        let mut deltas: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        for device in &new.devices {
+            let before = old
+                .devices
+                .iter()
+                .find(|before| before.name == device.name && before.dev == device.dev);
+            let counters = before
+                .and_then(|before| before.io.get())
+                .zip(device.io.get());
+            let Some((operations, millis)) =
+                counters.and_then(|(before, after)| latency(before, after))
+            else {
+                continue;
+            };
+            deltas.insert(&device.name, (operations, millis));
+            self.disks
+                .entry(device.name.clone())
+                .or_insert_with(|| Track::new(Worse::Higher, ENOUGH_OPERATIONS))
+                .add(millis, operations);
+        }
+        let Some(md) = window.value(Source::Md, |tick| &tick.md).get().copied() else {
+            return;
+        };
+        for array in &md.arrays {
+            let signals = self
+                .arrays
+                .entry(array.name.clone())
+                .or_insert_with(|| ArraySignals {
+                    latency: Track::new(Worse::Higher, ENOUGH_OPERATIONS),
+                    sync_since: None,
+                });
+            let running = array.sync.get() == Some(&SyncState::Running);
+            let now = window.last.stamp.boottime;
+            signals.sync_since = running.then(|| signals.sync_since.unwrap_or(now));
+            // The member that is being written tells nothing about what a reader waits for.
+            let mut steady = array.clone();
+            steady.members.retain(|member| {
+                !member.has(&MemberFlag::Faulty)
+                    && !member.has(&MemberFlag::Spare)
+                    && !member.has(&MemberFlag::Journal)
+            });
+            for disk in disks_of(&steady, new, md) {
+                if let Some((operations, millis)) = deltas.get(disk.as_str()) {
+                    signals.latency.add(*millis, *operations);
+                }
+            }
+        }
+    }
+}
+
+impl EngineSignals {
+    fn new() -> Self {
+        Self {
+            model: None,
+            reference: BTreeMap::new(),
+            ratio: Track::new(Worse::Lower, ENOUGH_SECONDS),
+            trail: VecDeque::new(),
+        }
+    }
+
+    fn step(&mut self, before: &Engine, after: &Engine, policy: &Policy) {
+        let model = after.model.get().cloned();
+        if model.is_some() && self.model != model {
+            // Another model has another normal.
+            *self = Self {
+                model,
+                ..Self::new()
+            };
+        }
+        let Some(seconds) = after
+            .at
+            .checked_sub(before.at)
+            .filter(|dt| dt.0 > 0)
+            .map(Nanos::as_secs_f64)
+        else {
+            return;
+        };
+        while self
+            .trail
+            .front()
+            .is_some_and(|(at, ..)| after.at.saturating_sub(*at) >= TRAIL)
+        {
+            self.trail.pop_front();
+        }
+        let Some(work) = work(before, after) else {
+            // The counters are gone or began anew: nothing can be said of this step.
+            return;
+        };
+        let rate = work / seconds;
+        let running = after.running.copied();
+        let ratio = running.filter(|running| *running > 0).and_then(|running| {
+            let batch = running.checked_ilog2().unwrap_or(0);
+            let reference = self
+                .reference
+                .entry(batch)
+                .or_insert_with(|| Track::new(Worse::Lower, ENOUGH_SECONDS));
+            reference.add(work, seconds);
+            reference
+                .normal(policy)
+                .filter(|normal| *normal > 0.0)
+                .map(|normal| rate / normal)
+        });
+        if let Some(ratio) = ratio {
+            self.ratio.add(ratio * seconds, seconds);
+        }
+        self.trail.push_back((after.at, seconds, ratio, work));
+    }
+
+    /// Progress of the last seconds as a part of the own normal; nothing without a reference, or when the last
+    /// page is older than the trail.
+    pub(crate) fn progress(&self, now: Nanos) -> Option<f64> {
+        let fresh = self
+            .trail
+            .back()
+            .is_some_and(|(at, ..)| now.saturating_sub(*at) < TRAIL);
+        let (sum, seconds) = self
+            .trail
+            .iter()
+            .filter_map(|(_, seconds, ratio, _)| ratio.map(|ratio| (ratio * seconds, seconds)))
+            .fold((0.0, 0.0), |(sum, all), (part, seconds)| {
+                (sum + part, all + seconds)
+            });
+        (fresh && seconds > 0.0).then(|| sum / seconds)
+    }
+
+    /// Work per second over the last seconds.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let (work, seconds) = self
+            .trail
+            .iter()
+            .fold((0.0, 0.0), |(work, all), (_, seconds, _, part)| {
+                (work + part, all + seconds)
+            });
+        (seconds > 0.0).then(|| work / seconds)
+    }
+
+    /// Ordinary scatter of the ratio: progress within two of these is the normal itself.
+    pub(crate) fn scatter(&self) -> f64 {
+        self.ratio.spread().max(0.02)
+    }
+}
+
+/// Work between two pages of one engine; nothing when a counter is missing or stepped back (a restart).
+fn work(before: &Engine, after: &Engine) -> Option<f64> {
+    let delta = |before: &gpuprod_snapshot::Reading<u64>,
+                 after: &gpuprod_snapshot::Reading<u64>| match (
+        before.copied(),
+        after.copied(),
+    ) {
+        (Some(before), Some(after)) => after.checked_sub(before).map(Some),
+        _ => Some(None),
+    };
+    let generated = delta(&before.generation_tokens, &after.generation_tokens)?;
+    let prompt = delta(&before.prompt_tokens, &after.prompt_tokens)?;
+    match (generated, prompt) {
+        (None, None) => None,
+        (generated, prompt) => {
+            Some(to_f64(generated.unwrap_or(0)) + to_f64(prompt.unwrap_or(0)) / PREFILL_PER_DECODE)
+        }
+    }
+}
+
+/// Operations and their milliseconds between two lines of diskstats; the millisecond counters wrap at 2^32.
+fn latency(before: &IoCounters, after: &IoCounters) -> Option<(f64, f64)> {
+    let operations = after
+        .reads
+        .checked_sub(before.reads)?
+        .checked_add(after.writes.checked_sub(before.writes)?)?;
+    let millis = u64::from(after.read_ms.wrapping_sub(before.read_ms))
+        + u64::from(after.write_ms.wrapping_sub(before.write_ms));
+    (operations > 0).then(|| (to_f64(operations), to_f64(millis)))
+}

@@ -1,0 +1,362 @@
+//! The accounting units: which there are, what each remembers, and which state it is in.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::gpu::{Gpu, GpuHealth, Gpus, MigInstance};
+use gpuprod_snapshot::topology::PciAddress;
+use gpuprod_snapshot::units::Nanos;
+use gpuprod_snapshot::{Missing, Reading, Source, Tick};
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{Demand, UnitFacts};
+use crate::gather::{display, find};
+use crate::hold::{Active, Now};
+use crate::state::split;
+use crate::weight::PowerNormal;
+use crate::window::Window;
+use crate::{
+    Cause, Class, Fault, Loading, Part, Policy, Progress, State, UnitId, UnitJudgement, Unknown,
+    Weight, WeightSource, entries,
+};
+
+/// Xids after which the GPU does no work until somebody acts (double-bit ECC, PMU halt, remap failure, NVLink,
+/// off the bus, uncontained memory error, GSP, ECC escape).
+const FATAL_XIDS: &[u32] = &[48, 62, 64, 74, 79, 95, 119, 120, 140];
+/// A state after a cause ends when the deficit was gone for so long.
+const STARVED_LEAVES: Nanos = Nanos::from_secs(30);
+
+/// All units ever seen: a lost GPU stays owned.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Units {
+    #[serde(with = "entries")]
+    units: BTreeMap<UnitId, Unit>,
+}
+
+/// What a unit remembers from tick to tick.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Unit {
+    /// UUID of the GPU that it is, or is a part of.
+    gpu: String,
+    pci: Option<PciAddress>,
+    index: Option<u32>,
+    /// GPU instance, for a MIG unit.
+    pub(crate) gi: Option<u32>,
+    /// The unpartitioned rest of a GPU under MIG.
+    rest: bool,
+    slices: u32,
+    slices_whole: u32,
+    pub(crate) engine: Option<String>,
+    pub(crate) power: PowerNormal,
+    pub(crate) deficit_since: Option<Nanos>,
+    recovered_since: Option<Nanos>,
+    xid_at: Option<Nanos>,
+    state: Option<(State, Nanos)>,
+}
+
+impl Units {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&UnitId, &Unit)> {
+        self.units.iter()
+    }
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&UnitId, &mut Unit)> {
+        self.units.iter_mut()
+    }
+
+    /// Adds what is new, and drops what a repartitioning replaced.
+    pub(crate) fn discover(&mut self, window: &Window, tick: &Tick, policy: &Policy) {
+        if let Some(gpus) = tick.gpu.as_ref().and_then(|sample| sample.value.get()) {
+            for gpu in &gpus.devices {
+                self.device(gpu);
+            }
+        }
+        let now = window.last.stamp.boottime;
+        for event in tick
+            .xid
+            .iter()
+            .filter_map(|sample| sample.value.get())
+            .flat_map(|xids| &xids.events)
+        {
+            if !FATAL_XIDS.contains(&event.code) {
+                continue;
+            }
+            for unit in self.units.values_mut() {
+                if event
+                    .pci
+                    .copied()
+                    .zip(unit.pci)
+                    .is_some_and(|(event, own)| event.same_slot(own))
+                {
+                    unit.xid_at = Some(now);
+                }
+            }
+        }
+        for unit in self.units.values_mut() {
+            unit.xid_at = unit
+                .xid_at
+                .filter(|at| now.saturating_sub(*at) < policy.fault_hold_ns);
+        }
+    }
+
+    fn device(&mut self, gpu: &Gpu) {
+        let Some(uuid) = gpu
+            .uuid
+            .get()
+            .cloned()
+            .or_else(|| gpu.pci.get().map(|pci| format!("pci-{pci}")))
+        else {
+            return;
+        };
+        let whole = gpu
+            .mig_slices
+            .copied()
+            .filter(|slices| *slices > 0)
+            .unwrap_or(1);
+        let mut present: Vec<UnitId> = Vec::new();
+        let mut add = |id: UnitId, gi: Option<u32>, rest: bool, slices: u32| {
+            let unit = self.units.entry(id.clone()).or_insert_with(|| Unit {
+                gpu: uuid.clone(),
+                pci: None,
+                index: None,
+                gi,
+                rest,
+                slices,
+                slices_whole: whole,
+                engine: None,
+                power: PowerNormal::default(),
+                deficit_since: None,
+                recovered_since: None,
+                xid_at: None,
+                state: None,
+            });
+            unit.pci = gpu.pci.copied().or(unit.pci);
+            unit.index = Some(gpu.index);
+            (unit.slices, unit.slices_whole) = (slices, whole);
+            present.push(id);
+        };
+        if gpu.mig.copied() == Some(true) {
+            let mut used = 0_u32;
+            for instance in &gpu.instances {
+                let slices = instance.slices.copied().unwrap_or(1);
+                used = used.saturating_add(slices);
+                let id = instance
+                    .uuid
+                    .get()
+                    .cloned()
+                    .unwrap_or_else(|| format!("{uuid}/gi{}", instance.gi));
+                add(UnitId(id), Some(instance.gi), false, slices);
+            }
+            if whole > used {
+                add(UnitId(format!("{uuid}/rest")), None, true, whole - used);
+            }
+        } else {
+            add(UnitId(uuid.clone()), None, false, whole);
+        }
+        // Another partition of the same GPU: its old units ended with the tick before. A GPU whose partition
+        // cannot be read keeps what it had.
+        if gpu.mig.get().is_some() {
+            self.units
+                .retain(|id, unit| unit.gpu != uuid || present.contains(id));
+        }
+    }
+}
+
+impl Unit {
+    pub(crate) fn gpu<'a>(&self, gpus: Option<&'a Gpus>) -> Option<&'a Gpu> {
+        find(gpus, &self.gpu, self.pci)
+    }
+
+    pub(crate) fn instance<'a>(&self, gpus: Option<&'a Gpus>) -> Option<&'a MigInstance> {
+        let gi = self.gi?;
+        self.gpu(gpus)?
+            .instances
+            .iter()
+            .find(|instance| instance.gi == gi)
+    }
+
+    /// Pids with a context on the unit.
+    pub(crate) fn pids(&self, gpus: Option<&Gpus>) -> Vec<u32> {
+        let processes = self.gpu(gpus).and_then(|gpu| gpu.processes.get());
+        let own = processes
+            .into_iter()
+            .flatten()
+            .filter(|process| self.gi.is_none() || process.gi == self.gi);
+        if self.rest {
+            Vec::new()
+        } else {
+            own.map(|process| process.pid).collect()
+        }
+    }
+
+    pub(crate) fn name(&self, id: &UnitId) -> String {
+        display(self.index, id)
+    }
+
+    fn fault(&self, gpus: Reading<&Gpus>) -> Option<Fault> {
+        if self.xid_at.is_some() {
+            return Some(Fault::Xid);
+        }
+        // Without an answer of the driver nothing is said of the device.
+        let gpus = *gpus.get()?;
+        let Some(gpu) = self.gpu(Some(gpus)) else {
+            return Some(Fault::Lost);
+        };
+        match gpu.health.get() {
+            Some(GpuHealth::Lost) => return Some(Fault::Lost),
+            Some(GpuHealth::ResetRequired) => return Some(Fault::Reset),
+            _ => {}
+        }
+        (gpu.ecc.remap_failed.copied() == Some(true)).then_some(Fault::Remap)
+    }
+
+    /// Whether anybody holds it; nothing when that cannot be told.
+    fn allocated(&self, facts: &UnitFacts<'_>) -> Option<bool> {
+        let gpu = facts.gpu?;
+        if self.rest {
+            return Some(false);
+        }
+        if gpu.processes.get().is_some() {
+            return Some(!self.pids_of(gpu).is_empty());
+        }
+        let used = gpu
+            .mem_used
+            .copied()
+            .zip(gpu.mem_total.copied())
+            .map(|(used, total)| used.0 > total.0 / 20);
+        used.or_else(|| gpu.util.copied().map(|util| util.0 > 0))
+    }
+
+    fn pids_of(&self, gpu: &Gpu) -> Vec<u32> {
+        let processes = gpu.processes.get().into_iter().flatten();
+        processes
+            .filter(|process| self.gi.is_none() || process.gi == self.gi)
+            .map(|process| process.pid)
+            .collect()
+    }
+}
+
+/// Settles state and split of every unit.
+pub(crate) fn settle<'a>(
+    facts: impl Iterator<Item = (&'a UnitFacts<'a>, Option<&'a Active>)>,
+    window: &Window,
+    units: &mut Units,
+    now: Now,
+    policy: &Policy,
+) -> Vec<UnitJudgement> {
+    let gpus = window.value(Source::Gpu, |tick| &tick.gpu);
+    let mut judged = Vec::new();
+    for (facts, blame) in facts {
+        let Some(unit) = units.units.get_mut(&facts.id) else {
+            continue;
+        };
+        let state = state(unit, facts, blame, &gpus, now, policy);
+        let since = match unit.state {
+            Some((before, since)) if before == state => since,
+            _ => now.boottime,
+        };
+        unit.state = Some((state, since));
+        let weight = match state {
+            State::Productive(_)
+            | State::Starved(_)
+            | State::Throttled
+            | State::Headroom
+            | State::Idle => facts.weight,
+            _ => Weight::NONE,
+        };
+        let (class, demand) = match facts.engine {
+            Some(_) => (Class::Serving, facts.demand),
+            None => (Class::Unspecified, Demand::Unknown),
+        };
+        let pressure = match blame {
+            Some(active) if active.current => active.claim.pressure,
+            _ => Part(0),
+        };
+        judged.push(UnitJudgement {
+            unit: facts.id.clone(),
+            gpu: (unit.gpu != facts.id.0).then(|| UnitId(unit.gpu.clone())),
+            index: facts.gpu.and(unit.index),
+            slices: unit.slices,
+            slices_whole: unit.slices_whole,
+            state,
+            since,
+            weight,
+            split: split(state, weight, class, demand, pressure),
+            cumulative: matches!(weight.source, WeightSource::Tokens | WeightSource::Steps),
+            class,
+            class_inferred: true,
+            tenant: None,
+        });
+    }
+    judged
+}
+
+fn state(
+    unit: &mut Unit,
+    facts: &UnitFacts<'_>,
+    blame: Option<&Active>,
+    gpus: &Reading<&Gpus>,
+    now: Now,
+    policy: &Policy,
+) -> State {
+    let recovered = facts.weight.w.rest() < policy.starved_clear;
+    unit.recovered_since = recovered.then(|| unit.recovered_since.unwrap_or(now.boottime));
+    if let Some(fault) = unit.fault(*gpus) {
+        return State::Faulted(fault);
+    }
+    let tokens = facts.weight.source == WeightSource::Tokens;
+    // Tokens stay valid while the driver does not answer: the engine is another witness.
+    if let (Some(missing), false) = (gpus.missing(), tokens) {
+        return State::Unknown(reason(missing));
+    }
+    if unit.allocated(facts) == Some(false) {
+        return State::Unallocated;
+    }
+    if facts.weight.source == WeightSource::None {
+        return State::Unknown(Unknown::Unsupported);
+    }
+    if loading(facts) {
+        return State::Loading(Loading::Weights);
+    }
+    if facts.throttled && facts.deficit() >= 0.05 {
+        return State::Throttled;
+    }
+    let lasts = unit
+        .recovered_since
+        .is_none_or(|since| now.boottime.saturating_sub(since) < STARVED_LEAVES);
+    if let (Some(cause), true) = (blame.and_then(|active| active.claim.cause), lasts) {
+        return State::Starved(cause);
+    }
+    let busy =
+        facts.util.is_some_and(|util| util > 0.0) || matches!(facts.demand, Demand::Present { .. });
+    match (facts.demand, facts.weight.w.0 > 0 && busy) {
+        (Demand::Met, _) if facts.util.is_none_or(|util| util < 0.05) => State::Headroom,
+        (_, true) => State::Productive(if tokens {
+            Progress::Decode
+        } else {
+            Progress::Other
+        }),
+        // Work outstanding and no progress at all: a rule will say whose doing; until then it is lost, unexplained.
+        (Demand::Present { .. }, false) => State::Starved(Cause::Unexplained),
+        (Demand::Met, _) => State::Headroom,
+        (Demand::Unknown, false) => State::Idle,
+    }
+}
+
+/// An engine's process holds the GPU and its page is not there yet: the port is bound before it listens.
+fn loading(facts: &UnitFacts<'_>) -> bool {
+    facts.engine.is_some_and(|engine| {
+        engine.page.missing() == Some(Missing::Gone) && engine.generation_tokens.get().is_none()
+    }) && facts.util.is_none_or(|util| util < 0.6)
+}
+
+fn reason(missing: Missing) -> Unknown {
+    match missing {
+        Missing::TimedOut => Unknown::Hung,
+        Missing::Released => Unknown::Released,
+        Missing::Stale | Missing::NotYet => Unknown::Stale,
+        Missing::Unsupported | Missing::Denied | Missing::Gone | Missing::Malformed => {
+            Unknown::NvmlError
+        }
+    }
+}

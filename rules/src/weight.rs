@@ -1,0 +1,145 @@
+//! How productive a unit was, and on whose word: tokens, then GPM, then power, then utilization.
+
+use gpuprod_snapshot::gpu::{Gpm, Gpu};
+use gpuprod_snapshot::units::{Nanos, to_f64};
+use serde::{Deserialize, Serialize};
+
+use crate::signals::EngineSignals;
+use crate::{Part, Weight, WeightSource};
+
+/// Tensor activity of a busy GPU (prior: the upper quartile of a large training cluster).
+const TENSOR_BUSY: f64 = 0.20;
+/// DRAM activity of a busy GPU (prior).
+const DRAM_BUSY: f64 = 0.35;
+/// Power of a busy GPU as a part of its limit (prior).
+const POWER_BUSY: f64 = 0.6;
+/// Power with a context and nothing to do, as a part of the limit (measured in public: .14 to .37).
+const POWER_CONTEXT: f64 = 0.2;
+
+/// Power that this device draws when a context is held and nothing runs, learnt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PowerNormal {
+    context: Option<f64>,
+}
+
+impl PowerNormal {
+    /// Learns from a second in which a context was held and nothing ran.
+    pub(crate) fn learn(&mut self, gpu: &Gpu) {
+        let held = gpu
+            .processes
+            .get()
+            .is_some_and(|processes| !processes.is_empty());
+        let still = gpu.util.copied().is_some_and(|util| util.0 == 0);
+        if let (true, true, Some(power)) = (held, still, gpu.power.copied()) {
+            let power = to_f64(power.0);
+            self.context = Some(self.context.map_or(power, |known| known.min(power)));
+        }
+    }
+}
+
+/// The best weight that there is.
+pub(crate) fn of(
+    gpu: Option<&Gpu>,
+    engine: Option<&EngineSignals>,
+    power: PowerNormal,
+    now: Nanos,
+) -> Option<Weight> {
+    let tokens = engine.and_then(|engine| tokens(engine, now));
+    let gpu = |read: fn(&Gpu) -> Option<f64>| gpu.and_then(read);
+    let sources = [
+        (WeightSource::Tokens, tokens),
+        (WeightSource::Gpm, gpu(|gpu| gpu.gpm.get().and_then(gpm))),
+        (
+            WeightSource::Proxy,
+            proxy(
+                gpu(utilization),
+                gpu(|gpu| milliwatts(&gpu.power)),
+                gpu(|gpu| milliwatts(&gpu.power_limit)),
+                power,
+            ),
+        ),
+        (WeightSource::Util, gpu(utilization)),
+    ];
+    sources.into_iter().find_map(|(source, w)| {
+        Some(Weight {
+            w: Part::from_fraction(w?),
+            source,
+        })
+    })
+}
+
+/// Progress against the own normal. Within twice the ordinary scatter it *is* the normal: a clamp at one alone
+/// would book the noise of every healthy engine as a loss.
+fn tokens(engine: &EngineSignals, now: Nanos) -> Option<f64> {
+    let progress = engine.progress(now)?;
+    Some(if progress >= 1.0 - 2.0 * engine.scatter() {
+        1.0
+    } else {
+        progress
+    })
+}
+
+pub(crate) fn gpm(gpm: &Gpm) -> Option<f64> {
+    let part = |reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Ppb>, busy: f64| {
+        reading.copied().map(|value| value.as_fraction() / busy)
+    };
+    let (tensor, dram) = (part(&gpm.tensor, TENSOR_BUSY), part(&gpm.dram, DRAM_BUSY));
+    match (tensor, dram) {
+        (None, None) => None,
+        (tensor, dram) => Some(tensor.unwrap_or(0.0).max(dram.unwrap_or(0.0))),
+    }
+}
+
+fn utilization(gpu: &Gpu) -> Option<f64> {
+    gpu.util.copied().map(|util| util.as_fraction())
+}
+
+fn milliwatts(
+    reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Milliwatts>,
+) -> Option<f64> {
+    reading.copied().map(|power| to_f64(power.0))
+}
+
+/// Utilization times power above context-idle: a GPU that reads 100 % at 70 W does nothing.
+fn proxy(
+    util: Option<f64>,
+    power: Option<f64>,
+    limit: Option<f64>,
+    normal: PowerNormal,
+) -> Option<f64> {
+    let (util, power, limit) = (util?, power?, limit.filter(|limit| *limit > 0.0)?);
+    let busy = POWER_BUSY * limit;
+    let context = normal
+        .context
+        .unwrap_or(POWER_CONTEXT * limit)
+        .min(busy * 0.9);
+    Some(util * ((power - context) / (busy - context)).clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy_at(util: f64, watts: f64) -> f64 {
+        proxy(Some(util), Some(watts), Some(700.0), PowerNormal::default()).unwrap()
+    }
+
+    #[test]
+    fn full_utilization_at_idle_power_is_no_work() {
+        // H100, NCCL hang: 100 % at about 100 W of 700 W (public report).
+        assert!(proxy_at(1.0, 100.0) < 0.01);
+    }
+
+    #[test]
+    fn full_utilization_at_full_power_is_work() {
+        assert!((proxy_at(1.0, 632.0) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_power_no_proxy() {
+        assert_eq!(
+            proxy(Some(1.0), None, Some(700.0), PowerNormal::default()),
+            None
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! The last two samples of every source.
+
+use gpuprod_snapshot::units::Nanos;
+use gpuprod_snapshot::{Missing, Reading, Sample, Source, Tick};
+use serde::{Deserialize, Serialize};
+
+/// Pairs, for each source, its last two samples. A derivative is a function of the two and is never stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Window {
+    pub(crate) last: Tick,
+    pub(crate) prev: Tick,
+}
+
+/// Picks a source's sample out of a tick.
+pub(crate) type Pick<T> = fn(&Tick) -> &Option<Sample<T>>;
+
+impl Window {
+    pub(crate) fn push(&mut self, tick: &Tick) {
+        self.last.advance(&mut self.prev, tick);
+    }
+
+    /// The last value of a source; `Stale` when it is older than three of its periods.
+    pub(crate) fn value<T>(&self, source: Source, pick: Pick<T>) -> Reading<&T> {
+        let Some(sample) = pick(&self.last) else {
+            return Reading::Missing(Missing::NotYet);
+        };
+        let Reading::Value(value) = &sample.value else {
+            return sample.value.as_ref();
+        };
+        let age = self.last.stamp.boottime.saturating_sub(sample.at);
+        let limit = self
+            .last
+            .period
+            .0
+            .saturating_mul(u64::from(source.period_ticks()))
+            .saturating_mul(3);
+        if age.0 > limit {
+            Reading::Missing(Missing::Stale)
+        } else {
+            Reading::Value(value)
+        }
+    }
+
+    /// The last two values of a source and the time between them, if both are there and in order.
+    pub(crate) fn pair<T>(&self, pick: Pick<T>) -> Option<(&T, &T, Nanos)> {
+        let (old, new) = (pick(&self.prev).as_ref()?, pick(&self.last).as_ref()?);
+        let between = new.at.checked_sub(old.at).filter(|between| between.0 > 0)?;
+        Some((old.value.get()?, new.value.get()?, between))
+    }
+}
