@@ -1,0 +1,66 @@
+//! A whole, cut into parts that sum to it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::{Bucket, Cause, Part, State};
+
+const ONE: u64 = Part::ONE.0 as u64;
+
+/// Parts of one in millionths, in the order of buckets, each bucket once, none zero. The second value tells
+/// whether they had to be mended.
+///
+/// Parts that sum to less than one leave the difference to `lost{unexplained}`, or to the unknown that the state
+/// names. Parts that sum to more are cut in the order of buckets, the productive first: a figure that cannot be
+/// right never makes a GPU look better.
+pub(super) fn mend(state: State, split: &[(Bucket, Part)]) -> (Vec<(Bucket, u64)>, bool) {
+    let mut parts: BTreeMap<Bucket, u64> = BTreeMap::new();
+    for &(bucket, part) in split {
+        let sum = parts.entry(bucket).or_default();
+        *sum = sum.saturating_add(u64::from(part.0));
+    }
+    let total = parts.values().fold(0, |a: u64, b| a.saturating_add(*b));
+    if total < ONE {
+        let residual = match state {
+            State::Unknown(reason) => Bucket::Unknown(reason),
+            _ => Bucket::Lost(Cause::Unexplained),
+        };
+        let part = parts.entry(residual).or_default();
+        *part = part.saturating_add(ONE.saturating_sub(total));
+    }
+    let mut excess = total.saturating_sub(ONE);
+    for part in parts.values_mut() {
+        let cut = excess.min(*part);
+        *part = part.saturating_sub(cut);
+        excess = excess.saturating_sub(cut);
+    }
+    let parts = parts.into_iter().filter(|(_, part)| *part > 0).collect();
+    (parts, total != ONE)
+}
+
+/// Shares an amount out by largest remainder, ties in the order of the parts. The parts sum to one ([`mend`]), and
+/// so the shares sum to the amount.
+pub(super) fn distribute(amount: u64, parts: &[(Bucket, u64)]) -> Vec<(Bucket, u64)> {
+    let mut left = amount;
+    let mut shares = Vec::with_capacity(parts.len());
+    let mut remainders = Vec::with_capacity(parts.len());
+    for (index, &(bucket, part)) in parts.iter().enumerate() {
+        let product = u128::from(amount).saturating_mul(u128::from(part));
+        let share = u64::try_from(product / u128::from(ONE)).unwrap_or(u64::MAX);
+        left = left.saturating_sub(share);
+        shares.push((bucket, share));
+        remainders.push((Reverse(product % u128::from(ONE)), index));
+    }
+    remainders.sort_unstable();
+    for (_, index) in remainders {
+        if left == 0 {
+            break;
+        }
+        if let Some((_, share)) = shares.get_mut(index) {
+            *share = share.saturating_add(1);
+            left -= 1;
+        }
+    }
+    shares
+}

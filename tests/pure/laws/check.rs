@@ -1,0 +1,239 @@
+//! The laws, as questions to a saved ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpuprod_rules::ledger::{Account, Share};
+use gpuprod_rules::{Bucket, Cause, Fault, Judgement, Ledger, State};
+
+use super::oracle::{Expected, Oracle, Size};
+use super::schedule::{Rng, Schedule};
+
+/// Something that keeps accounts: the ledger, or a twin of it with a fault.
+pub(crate) trait Book: Clone {
+    fn charge(&mut self, judgement: &Judgement);
+    fn resume(&mut self);
+    fn save(&self) -> String;
+    fn load(&mut self, saved: &str) -> Result<(), String>;
+}
+
+impl Book for Ledger {
+    fn charge(&mut self, judgement: &Judgement) {
+        Self::charge(self, judgement);
+    }
+    fn resume(&mut self) {
+        Self::resume(self);
+    }
+    fn save(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+    fn load(&mut self, saved: &str) -> Result<(), String> {
+        *self = serde_json::from_str(saved).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+}
+
+/// The laws that hold for one ledger; 3, 4 and 8 speak of tenants, sums over instances and blame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Law {
+    L1StatesSumToObserved,
+    L2BucketsSumToObserved,
+    L5NothingDecreases,
+    L6PartsWithinOne,
+    L7OrderIsIrrelevant,
+    L9CuttingIsNothing,
+    L10LostStaysOwned,
+    L11UnseenIsUnknown,
+}
+
+/// A law that was broken, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    pub(crate) law: Law,
+    pub(crate) what: String,
+}
+
+/// Lets a book live through a schedule, with cuts and restarts, and puts the laws to each of its saved states. All
+/// that are broken at the first bad state come back.
+pub(crate) fn broken<B: Book>(fresh: &B, schedule: &Schedule) -> Vec<Broken> {
+    let mut rng = Rng(!schedule.seed);
+    let (mut book, mut uncut, mut shuffled) = (fresh.clone(), fresh.clone(), fresh.clone());
+    let mut oracle = Oracle::default();
+    let mut before = Ledger::default();
+    let mut found = Vec::new();
+    for beat in &schedule.beats {
+        if beat.cut || beat.restart {
+            let saved = book.save();
+            inspect(&saved, &mut before, &oracle, &mut found);
+            if let Err(what) = book.load(&saved) {
+                found.push(Broken {
+                    law: Law::L9CuttingIsNothing,
+                    what,
+                });
+            }
+            if !found.is_empty() {
+                return found;
+            }
+        }
+        if beat.restart {
+            book.resume();
+            uncut.resume();
+            shuffled.resume();
+        }
+        oracle.beat(beat);
+        book.charge(&beat.judgement);
+        uncut.charge(&beat.judgement);
+        let mut judgement = beat.judgement.clone();
+        rng.shuffle(&mut judgement.units);
+        for unit in &mut judgement.units {
+            rng.shuffle(&mut unit.split);
+        }
+        shuffled.charge(&judgement);
+    }
+    let saved = book.save();
+    inspect(&saved, &mut before, &oracle, &mut found);
+    let uncut = uncut.save();
+    for (law, same) in [
+        (Law::L9CuttingIsNothing, saved == uncut),
+        (Law::L7OrderIsIrrelevant, uncut == shuffled.save()),
+    ] {
+        if !same {
+            let what = "other bytes at the end".to_owned();
+            found.push(Broken { law, what });
+        }
+    }
+    found
+}
+
+fn inspect(saved: &str, before: &mut Ledger, oracle: &Oracle, found: &mut Vec<Broken>) {
+    let ledger: Ledger = match serde_json::from_str(saved) {
+        Ok(ledger) => ledger,
+        Err(error) => {
+            let what = format!("not a ledger: {error}");
+            return found.push(Broken {
+                law: Law::L9CuttingIsNothing,
+                what,
+            });
+        }
+    };
+    let mut check = |law, holds: bool, what: &dyn Fn() -> String| {
+        if !holds {
+            let what = what();
+            found.push(Broken { law, what });
+        }
+    };
+    for (id, old) in &before.accounts {
+        let kept = ledger.accounts.get(id);
+        let fell = kept.is_none_or(|new| decreased(old, new));
+        check(Law::L5NothingDecreases, !fell, &|| {
+            format!("{id}: {old:?} became {kept:?}")
+        });
+    }
+    for (id, expected) in &oracle.units {
+        let none = Account::default();
+        let account = ledger.accounts.get(id).unwrap_or(&none);
+        let owned = !expected.lost || ledger.accounts.contains_key(id);
+        check(Law::L10LostStaysOwned, owned, &|| {
+            format!("{id} has no account")
+        });
+        account_laws(account, expected, &mut |law, holds, what| {
+            check(law, holds, &|| format!("{id}: {}", what()));
+        });
+    }
+    let strangers = ledger.accounts.len() > oracle.units.len();
+    check(Law::L1StatesSumToObserved, !strangers, &|| {
+        "accounts of nobody".to_owned()
+    });
+    *before = ledger;
+}
+
+fn account_laws(
+    account: &Account,
+    expected: &Expected,
+    check: &mut dyn FnMut(Law, bool, &dyn Fn() -> String),
+) {
+    let sizes = |share: &Share| {
+        (
+            (share.slices, share.slices_whole),
+            i128::from(share.observed.0),
+        )
+    };
+    let observed: BTreeMap<Size, i128> = account.shares.iter().map(sizes).collect();
+    check(
+        Law::L1StatesSumToObserved,
+        observed == expected.observed,
+        &|| format!("observed {observed:?}, was {:?}", expected.observed),
+    );
+    let mut states: BTreeMap<State, i128> = BTreeMap::new();
+    let mut buckets: BTreeMap<Bucket, i128> = BTreeMap::new();
+    for share in &account.shares {
+        let states_sum: i128 = share.states.iter().map(|s| i128::from(s.1.0)).sum();
+        let buckets_sum: i128 = share.buckets.iter().map(|b| i128::from(b.2)).sum();
+        let time = i128::from(share.observed.0);
+        check(Law::L1StatesSumToObserved, states_sum == time, &|| {
+            format!("states {states_sum}, observed {time}")
+        });
+        let all = time * i128::from(share.slices);
+        check(Law::L2BucketsSumToObserved, buckets_sum == all, &|| {
+            format!("buckets {buckets_sum}, observed x slices {all}")
+        });
+        for (state, time) in &share.states {
+            *states.entry(*state).or_default() += i128::from(time.0);
+        }
+        for (bucket, _, slice_ns) in &share.buckets {
+            *buckets.entry(*bucket).or_default() += i128::from(*slice_ns);
+        }
+    }
+    let names: BTreeSet<&State> = states.keys().chain(expected.states.keys()).collect();
+    for state in names {
+        let (got, want) = (get(&states, state), get(&expected.states, state));
+        let law = match state {
+            State::Unknown(_) => Law::L11UnseenIsUnknown,
+            State::Faulted(Fault::Lost) => Law::L10LostStaysOwned,
+            _ => Law::L1StatesSumToObserved,
+        };
+        check(law, got == want, &|| format!("{state:?} {got}, was {want}"));
+    }
+    let names: BTreeSet<&Bucket> = buckets.keys().chain(expected.buckets.keys()).collect();
+    for bucket in names {
+        let got = get(&buckets, bucket) * 1_000_000;
+        let want = get(&expected.buckets, bucket);
+        let near = expected.roundings * 1_000_000;
+        let (law, holds) = match bucket {
+            Bucket::Unknown(_) => (Law::L11UnseenIsUnknown, got == want),
+            Bucket::Lost(Cause::Fault) => (Law::L10LostStaysOwned, got == want),
+            Bucket::Productive => (Law::L6PartsWithinOne, got <= want + near),
+            _ => (Law::L2BucketsSumToObserved, got <= want + near),
+        };
+        let holds = holds && got >= want - near;
+        check(law, holds, &|| {
+            format!("{bucket:?} {got}, was {want} (millionths)")
+        });
+    }
+    check(
+        Law::L10LostStaysOwned,
+        account.retired == expected.retired,
+        &|| format!("retired {}, was {}", account.retired, expected.retired),
+    );
+}
+
+fn get<K: Ord>(map: &BTreeMap<K, i128>, key: &K) -> i128 {
+    map.get(key).copied().unwrap_or(0)
+}
+
+/// Whether any figure of an account is smaller than it was.
+fn decreased(old: &Account, new: &Account) -> bool {
+    old.shares.iter().any(|old| {
+        let same = |s: &&Share| (s.slices, s.slices_whole) == (old.slices, old.slices_whole);
+        let Some(new) = new.shares.iter().find(same) else {
+            return true;
+        };
+        let state = |old: &(State, _)| new.states.iter().any(|s| s.0 == old.0 && s.1 >= old.1);
+        let bucket = |old: &(Bucket, _, u64)| {
+            let mut buckets = new.buckets.iter();
+            buckets.any(|b| (b.0, b.1) == (old.0, old.1) && b.2 >= old.2)
+        };
+        new.observed < old.observed
+            || !old.states.iter().all(state)
+            || !old.buckets.iter().all(bucket)
+    })
+}
