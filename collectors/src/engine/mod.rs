@@ -1,20 +1,10 @@
-//! stub
-use crate::{CollectError, Collector, Focus, Host, Missing, Part, Source};
+//! LLM serving engines by their metrics pages: fetch ([`scrape`]), read ([`exposition`]), translate ([`page`]).
 
-/// stub
-pub struct Scraper;
+mod aliases;
+pub mod exposition;
+mod iterations;
+pub mod page;
+mod scrape;
+mod tally;
 
-impl Collector for Scraper {
-    fn source(&self) -> Source {
-        Source::Engine
-    }
-    fn collect(&mut self, _host: &Host, _focus: &Focus) -> Result<Part, CollectError> {
-        Err(CollectError::new(Missing::Unsupported, "not built yet"))
-    }
-}
-impl Scraper {
-    /// stub
-    pub fn new(_urls: &[String]) -> Self {
-        Self
-    }
-}
+pub use scrape::Scraper;

@@ -1,0 +1,262 @@
+//! Fetches the engines' pages, all at once, each within its own time and size. One that is down, slow, endless
+//! or no engine at all costs the others nothing.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use gpuprod_snapshot::engine::{Engine, Engines};
+use reqwest::header::{ACCEPT, HeaderValue};
+use reqwest::{Client, StatusCode, Url};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use super::page;
+use crate::{CollectError, Collector, Focus, Host, Missing, Part, Source, now};
+
+/// A page that takes longer is late; an engine answers from the same loop that serves its requests.
+const PATIENCE: Duration = Duration::from_millis(800);
+/// A page of eight data-parallel engines is a third of a megabyte.
+const PAGE: usize = 8 << 20;
+/// The plain text form: with OpenMetrics, some exporters name samples and types differently.
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain;version=0.0.4");
+
+/// Asks the engines.
+pub struct Scraper {
+    targets: Vec<Target>,
+    net: Option<Net>,
+}
+
+struct Target {
+    /// As it is shown: without credentials.
+    shown: String,
+    url: Result<Url, String>,
+}
+
+/// The collector's own loop on its own thread.
+struct Net {
+    runtime: Runtime,
+    plain: Client,
+    /// With certificates; only when an engine speaks TLS.
+    tls: Option<Client>,
+}
+
+impl Scraper {
+    /// For these URLs. One without a path is asked for `/metrics`.
+    #[must_use]
+    pub fn new(urls: &[String]) -> Self {
+        Self {
+            targets: urls.iter().map(|url| Target::new(url)).collect(),
+            net: None,
+        }
+    }
+}
+
+impl Collector for Scraper {
+    fn source(&self) -> Source {
+        Source::Engine
+    }
+
+    fn collect(&mut self, _host: &Host, _focus: &Focus) -> Result<Part, CollectError> {
+        if self.targets.is_empty() {
+            return Err(
+                CollectError::new(Missing::Unsupported, "no engine URL is configured")
+                    .hint("--engine URL"),
+            );
+        }
+        let net = match self.net.take() {
+            Some(net) => net,
+            None => Net::open(&self.targets)?,
+        };
+        let engines = net.fetch_all(&self.targets);
+        self.net = Some(net);
+        Ok(Part::Engine(Engines { engines }))
+    }
+}
+
+impl Target {
+    fn new(text: &str) -> Self {
+        let url = Url::parse(text)
+            .map_err(|error| format!("not a URL: {error}"))
+            .and_then(|url| match url.scheme() {
+                "http" | "https" => Ok(url),
+                other => Err(format!("not a URL of http or https: {other}")),
+            });
+        match url {
+            Ok(mut url) => {
+                if url.path() == "/" {
+                    url.set_path("/metrics");
+                }
+                Self {
+                    shown: without_credentials(&url),
+                    url: Ok(url),
+                }
+            }
+            // What cannot be read cannot be cleaned: everything up to an `@` may be a password.
+            Err(why) => Self {
+                shown: text.rsplit('@').next().unwrap_or_default().to_owned(),
+                url: Err(why),
+            },
+        }
+    }
+}
+
+fn without_credentials(url: &Url) -> String {
+    let mut shown = url.clone();
+    // Both fail only for URLs without a host, which http has not.
+    let _ = (shown.set_username(""), shown.set_password(None));
+    shown.set_fragment(None);
+    shown.into()
+}
+
+impl Net {
+    fn open(targets: &[Target]) -> Result<Self, CollectError> {
+        let failed = |what: &str, error: Box<dyn Error + Send + Sync>| CollectError {
+            missing: Missing::Unsupported,
+            tried: format!("start the {what}"),
+            hint: None,
+            source: Some(error),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| failed("network loop", error.into()))?;
+        // reqwest asks for a provider even for plain HTTP. If the process has one already, that one serves.
+        let _already = rustls::crypto::ring::default_provider().install_default();
+        let client = || {
+            Client::builder()
+                .no_proxy()
+                .redirect(reqwest::redirect::Policy::none())
+                .referer(false)
+                .pool_max_idle_per_host(1)
+        };
+        let plain = client()
+            .tls_certs_only([])
+            .build()
+            .map_err(|error| failed("HTTP client", error.into()))?;
+        let wants_tls =
+            |target: &Target| target.url.as_ref().is_ok_and(|url| url.scheme() == "https");
+        let tls = targets
+            .iter()
+            .any(wants_tls)
+            .then(|| client().build().ok())
+            .flatten();
+        Ok(Self {
+            runtime,
+            plain,
+            tls,
+        })
+    }
+
+    /// In the order of the targets.
+    fn fetch_all(&self, targets: &[Target]) -> Vec<Engine> {
+        self.runtime.block_on(async {
+            let mut tasks = JoinSet::new();
+            let mut engines: Vec<Engine> = Vec::with_capacity(targets.len());
+            for (index, target) in targets.iter().enumerate() {
+                // Stands if the task breaks; it never should.
+                engines.push(unread(Missing::Malformed, "the request broke off"));
+                let (url, client) = match (&target.url, &self.tls) {
+                    (Err(why), _) => {
+                        engines[index] = unread(Missing::Malformed, why);
+                        continue;
+                    }
+                    (Ok(url), Some(tls)) if url.scheme() == "https" => (url.clone(), tls.clone()),
+                    (Ok(url), None) if url.scheme() == "https" => {
+                        engines[index] = unread(Missing::Unsupported, "no certificates for TLS");
+                        continue;
+                    }
+                    (Ok(url), _) => (url.clone(), self.plain.clone()),
+                };
+                tasks.spawn(async move { (index, ask(&client, url).await) });
+            }
+            while let Some(done) = tasks.join_next().await {
+                if let Ok((index, engine)) = done
+                    && let Some(slot) = engines.get_mut(index)
+                {
+                    *slot = engine;
+                }
+            }
+            for (engine, target) in engines.iter_mut().zip(targets) {
+                engine.url.clone_from(&target.shown);
+            }
+            engines
+        })
+    }
+}
+
+fn unread(missing: Missing, why: &str) -> Engine {
+    Engine {
+        at: now::boottime(),
+        why: why.to_owned(),
+        ..page::blank(missing)
+    }
+}
+
+async fn ask(client: &Client, url: Url) -> Engine {
+    let fetched = tokio::time::timeout(PATIENCE, fetch(client, url)).await;
+    let at = now::boottime();
+    let read = match fetched {
+        Ok(Ok(text)) => page::read(&text),
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => Err((
+            Missing::TimedOut,
+            format!("timed out after {} ms", PATIENCE.as_millis()),
+        )),
+    };
+    match read {
+        Ok(engine) => Engine { at, ..engine },
+        Err((missing, why)) => unread(missing, &why),
+    }
+}
+
+async fn fetch(client: &Client, url: Url) -> Result<String, (Missing, String)> {
+    let request = client.get(url).header(ACCEPT, TEXT);
+    let mut response = request.send().await.map_err(in_words)?;
+    let status = response.status();
+    if status != StatusCode::OK {
+        return Err((meaning(status), format!("HTTP {}", status.as_u16())));
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(in_words)? {
+        if bytes.len() + chunk.len() > PAGE {
+            return Err((Missing::Malformed, format!("larger than {PAGE} bytes")));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+fn meaning(status: StatusCode) -> Missing {
+    match status.as_u16() {
+        401 | 403 => Missing::Denied,
+        // Not there, moved, or switched off (llama.cpp answers 501).
+        300..=399 | 404 | 405 | 410 | 501 => Missing::Unsupported,
+        _ => Missing::Gone,
+    }
+}
+
+/// The cause at the bottom, in a word where there is one: "refused" says more than "error sending request".
+fn in_words(error: reqwest::Error) -> (Missing, String) {
+    let error = error.without_url();
+    let mut cause: &(dyn Error + 'static) = &error;
+    loop {
+        if let Some(io) = cause.downcast_ref::<io::Error>() {
+            match io.kind() {
+                io::ErrorKind::ConnectionRefused => return (Missing::Gone, "refused".into()),
+                io::ErrorKind::ConnectionReset => return (Missing::Gone, "reset".into()),
+                io::ErrorKind::TimedOut => return (Missing::TimedOut, "timed out".into()),
+                _ => {}
+            }
+        }
+        match cause.source() {
+            Some(below) => cause = below,
+            None => return (Missing::Gone, cause.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "scrape_tests.rs"]
+mod tests;
