@@ -60,8 +60,12 @@ fn run(from: u64, to: u64, step: u64) -> (Option<String>, u64) {
         let schedule = Schedule::new(seed);
         ticks += schedule.beats.len() as u64;
         let found = check::broken(&Ledger::default(), &schedule);
-        if !found.is_empty() {
-            return (Some(format!("schedule {seed}: {found:#?}")), ticks);
+        if let Some(first) = found.first() {
+            let (law, what, troubles) = (first.law, &first.what, schedule.troubles);
+            return (
+                Some(format!("schedule {seed} {troubles:?}: {law:?}: {what}")),
+                ticks,
+            );
         }
     }
     (None, ticks)

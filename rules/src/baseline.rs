@@ -25,6 +25,9 @@ const SPREAD_FLOOR: f64 = 0.02;
 const MAD_TO_SIGMA: f64 = 1.4826;
 /// A single block counts at most so many spreads in the CUSUM.
 const CLIP: f64 = 4.0;
+/// An episode begins with its first block so far from the median: the sum alone is above zero every few blocks
+/// by noise, and an onset that is too early would clear the cause.
+const ONSET_Z: f64 = 2.0;
 /// So many normal blocks in a row end an episode.
 const NORMAL_BLOCKS: u32 = 3;
 
@@ -134,7 +137,7 @@ impl Track {
         }
         if self.cusum <= 0.0 {
             self.onset = None;
-        } else if before <= 0.0 {
+        } else if self.onset.is_none() && z >= ONSET_Z {
             self.onset = Some(start);
         }
     }

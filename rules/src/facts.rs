@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::gpu::Gpu;
-use gpuprod_snapshot::storage::Md;
+use gpuprod_snapshot::storage::{Block, Md};
 use gpuprod_snapshot::units::Nanos;
 
 use crate::baseline::Deviation;
@@ -63,5 +63,6 @@ impl UnitFacts<'_> {
 pub(crate) struct HostFacts<'a> {
     pub(crate) now: Nanos,
     pub(crate) md: Option<&'a Md>,
+    pub(crate) block: Option<&'a Block>,
     pub(crate) signals: &'a Signals,
 }

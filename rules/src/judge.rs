@@ -60,9 +60,15 @@ impl Judge {
             .value(Source::Md, |tick| &tick.md)
             .get()
             .copied();
+        let block = self
+            .window
+            .value(Source::Block, |tick| &tick.block)
+            .get()
+            .copied();
         let host = HostFacts {
             now: now.boottime,
             md,
+            block,
             signals: &self.signals,
         };
 

@@ -16,6 +16,9 @@ const POWER_BUSY: f64 = 0.6;
 /// Power with a context and nothing to do, as a part of the limit (measured in public: .14 to .37).
 const POWER_CONTEXT: f64 = 0.2;
 
+/// From this proxy on the GPU works, whatever the token counters say.
+const PREFILL_PROXY: f64 = 0.5;
+
 /// Power that this device draws when a context is held and nothing runs, learnt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PowerNormal {
@@ -44,20 +47,23 @@ pub(crate) fn of(
     power: PowerNormal,
     now: Nanos,
 ) -> Option<Weight> {
-    let tokens = engine.and_then(|engine| tokens(engine, now));
     let gpu = |read: fn(&Gpu) -> Option<f64>| gpu.and_then(read);
+    let watts = (
+        gpu(|gpu| milliwatts(&gpu.power)),
+        gpu(|gpu| milliwatts(&gpu.power_limit)),
+    );
+    let proxy = proxy(gpu(utilization), watts.0, watts.1, power);
+    // A long prefill moves no counter until it is complete: flat counters on a GPU that burns power are no proof.
+    let flat = |tokens: f64| tokens <= 0.0 && proxy.is_some_and(|proxy| proxy >= PREFILL_PROXY);
     let sources = [
-        (WeightSource::Tokens, tokens),
-        (WeightSource::Gpm, gpu(|gpu| gpu.gpm.get().and_then(gpm))),
         (
-            WeightSource::Proxy,
-            proxy(
-                gpu(utilization),
-                gpu(|gpu| milliwatts(&gpu.power)),
-                gpu(|gpu| milliwatts(&gpu.power_limit)),
-                power,
-            ),
+            WeightSource::Tokens,
+            engine
+                .and_then(|engine| tokens(engine, now))
+                .filter(|tokens| !flat(*tokens)),
         ),
+        (WeightSource::Gpm, gpu(|gpu| gpu.gpm.get().and_then(gpm))),
+        (WeightSource::Proxy, proxy),
         (WeightSource::Util, gpu(utilization)),
     ];
     sources.into_iter().find_map(|(source, w)| {

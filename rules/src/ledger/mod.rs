@@ -127,9 +127,9 @@ impl Ledger {
 fn by_unit(judgement: &Judgement) -> BTreeMap<&UnitId, &UnitJudgement> {
     let mut units: BTreeMap<&UnitId, &UnitJudgement> = BTreeMap::new();
     for unit in &judgement.units {
-        let held = units.entry(&unit.unit).or_insert(unit);
-        if rank(unit) < rank(held) {
-            *held = unit;
+        let rival = units.insert(&unit.unit, unit);
+        if let Some(rival) = rival.filter(|rival| rank(rival) < rank(unit)) {
+            units.insert(&unit.unit, rival);
         }
     }
     units

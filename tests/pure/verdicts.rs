@@ -1,0 +1,113 @@
+//! Labelled scenarios: the verdict must be right where its author says what is right, and silent where its
+//! author wants silence.
+
+use std::path::Path;
+
+use gpuprod::pipeline::Pipeline;
+use gpuprod_rules::{Finding, Severity, UnitJudgement};
+use gpuprod_sim::Scenario;
+use gpuprod_snapshot::units::Nanos;
+
+/// A state may be recognised so much later (the target for starvation from a deficit of .30 on is 45 s).
+fn grace(state: &str) -> Nanos {
+    Nanos::from_secs(if state == "starved" { 45 } else { 5 })
+}
+
+struct Seen {
+    /// Time since the scenario's start.
+    at: Nanos,
+    units: Vec<UnitJudgement>,
+    findings: Vec<Finding>,
+}
+
+fn play(scenario: &Scenario) -> Vec<Seen> {
+    let mut pipeline = Pipeline::default();
+    let mut begin = None;
+    scenario
+        .ticks()
+        .map(|tick| {
+            let real = tick.stamp.realtime;
+            let at = real.saturating_sub(*begin.get_or_insert(real));
+            let frame = pipeline.feed(&tick);
+            Seen { at, units: frame.judgement.units.clone(), findings: frame.judgement.findings.clone() }
+        })
+        .collect()
+}
+
+fn blames(finding: &Finding, word: &str) -> bool {
+    word == "all" || finding.rule.as_str() == word || finding.cause.is_some_and(|cause| cause.as_str() == word)
+}
+
+/// Every way in which the verdicts of one scenario are wrong.
+fn faults(scenario: &Scenario) -> Vec<String> {
+    let seen = play(scenario);
+    let mut faults = Vec::new();
+    for truth in scenario.truth() {
+        let from = truth.from.saturating_add(grace(&truth.state));
+        let ticks: Vec<&UnitJudgement> = seen
+            .iter()
+            .filter(|seen| seen.at >= from && seen.at < truth.to)
+            .filter_map(|seen| seen.units.iter().find(|unit| unit.index.is_none_or(|i| i as usize == truth.unit) && seen.units.iter().position(|other| other.unit == unit.unit) == Some(truth.unit)))
+            .collect();
+        if ticks.is_empty() {
+            continue;
+        }
+        let wrong: Vec<String> = ticks
+            .iter()
+            .filter(|unit| {
+                let cause = truth.cause.as_deref().is_none_or(|cause| cause == unit.state.reason());
+                unit.state.as_str() != truth.state || !cause
+            })
+            .map(|unit| format!("{}{{{}}}", unit.state.as_str(), unit.state.reason()))
+            .collect();
+        if wrong.len() * 20 > ticks.len() {
+            let (stretch, first) = (format!("{}..{} s", from.0 / 1_000_000_000, truth.to.0 / 1_000_000_000), &wrong[0]);
+            faults.push(format!("GPU {} in {stretch}: {} of {} ticks are not {}{{{}}}, first {first}", truth.unit, wrong.len(), ticks.len(), truth.state, truth.cause.as_deref().unwrap_or("*")));
+        }
+        if let Some(expected) = truth.w {
+            let mean = ticks.iter().map(|unit| unit.weight.w.as_fraction()).sum::<f64>() / ticks.len() as f64;
+            if (mean - expected).abs() > 0.05 {
+                faults.push(format!("GPU {}: w is {mean:.3}, expected {expected:.3}", truth.unit));
+            }
+        }
+    }
+    for blame in &scenario.blames {
+        let found = seen.iter().filter(|seen| seen.at >= blame.from && seen.at < blame.to).any(|seen| {
+            seen.findings.iter().any(|finding| {
+                let object = blame.object.as_ref().is_none_or(|object| *object == finding.subject);
+                finding.severity > Severity::Info && blames(finding, &blame.cause) && object
+            })
+        });
+        if !found {
+            faults.push(format!("nobody blamed {} {}", blame.cause, blame.object.as_deref().unwrap_or("")));
+        }
+    }
+    for seen in &seen {
+        for finding in seen.findings.iter().filter(|finding| finding.severity > Severity::Info) {
+            if let Some(word) = scenario.silent.iter().find(|word| blames(finding, word)) {
+                faults.push(format!("{} s: {} must be silent, but: {}", seen.at.0 / 1_000_000_000, word, finding.summary));
+            }
+            // One page per cause object, never two findings about the same.
+            let same = seen.findings.iter().filter(|other| other.subject == finding.subject).count();
+            if same > 1 {
+                faults.push(format!("{same} findings about {}", finding.subject));
+            }
+        }
+    }
+    faults.truncate(12);
+    faults
+}
+
+#[test]
+fn every_scenario_is_judged_as_its_author_says() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/scenarios");
+    let scenarios = gpuprod_sim::load_all(&dir).unwrap();
+    assert!(scenarios.len() >= 12, "only {} scenarios in {}", scenarios.len(), dir.display());
+    let mut report = String::new();
+    for scenario in &scenarios {
+        for fault in faults(scenario) {
+            report += &format!("\n{}: {fault}", scenario.name);
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
