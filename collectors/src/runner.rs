@@ -1,9 +1,8 @@
 //! A thread and a mailbox of one slot per collector, and a deadline for all of them together.
 //!
 //! The tick thread asks ([`Runner::trigger`]) and fetches what is there ([`Runner::gather`]); it waits for the
-//! deadline at most and never for a collector. What comes late lies in its mailbox until the next tick. A
-//! collector is asked again only when it has answered and its answer was fetched, so no answer is ever thrown
-//! away: the kernel log's lines exist once.
+//! deadline at most and never for a collector. What comes late lies in its mailbox until the next tick; a newer
+//! answer takes its place, but for events, which exist once and are kept.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,7 +71,10 @@ impl Post {
     fn deliver(&self, index: usize, answer: Answer) {
         if let Some(mailbox) = self.open().get_mut(index) {
             mailbox.busy = None;
-            mailbox.answer = Some(answer);
+            mailbox.answer = Some(match mailbox.answer.take() {
+                Some(late) => answer.after(late),
+                None => answer,
+            });
         }
         self.arrived.notify_all();
     }
@@ -117,7 +119,7 @@ impl Runner {
             }
             // Marked before it is asked: the answer can come before the next line runs.
             let idle = match self.post.open().get_mut(index) {
-                Some(mailbox) if mailbox.busy.is_none() && mailbox.answer.is_none() => {
+                Some(mailbox) if mailbox.busy.is_none() => {
                     mailbox.busy = Some(now);
                     mailbox.awaited = true;
                     true
@@ -252,6 +254,22 @@ impl Worker {
 }
 
 impl Answer {
+    /// This answer in the place of one that was not fetched. A state replaces the older state; events are added.
+    fn after(mut self, late: Self) -> Self {
+        let Ok(Part::Xid(older)) = late.result else {
+            return self;
+        };
+        match &mut self.result {
+            Ok(Part::Xid(newer)) => {
+                newer.events.splice(0..0, older.events);
+                newer.overwritten = newer.overwritten.saturating_add(older.overwritten);
+            }
+            // The error will be there again in the next tick; the events would not.
+            _ => self.result = Ok(Part::Xid(older)),
+        }
+        self
+    }
+
     fn put(self, source: Source, tick: &mut Tick) {
         let Self { at, took, result } = self;
         match result {

@@ -154,11 +154,8 @@ fn a_hung_collector_costs_the_others_nothing_and_says_where_it_hangs() {
     }
     // It comes back: its answer, late as it is, is a good one and stands in the next tick.
     free.send(7).unwrap();
-    while runner.post.open()[0].busy.is_some() {
-        std::thread::yield_now();
-    }
+    settle(&runner, 0);
     let mut tick = tick();
-    runner.trigger(8, &Focus::default());
     runner.gather(Nanos(0), &mut tick);
     let xid = tick.xid.expect("the late answer");
     assert_eq!(xid.value.get().map(|xids| xids.overwritten), Some(7));
@@ -202,27 +199,56 @@ fn patience_is_three_periods_and_three_seconds_at_least() {
     );
 }
 
-#[test]
-fn no_answer_is_thrown_away_before_it_was_fetched() {
-    let (free, slow) = blocking(None);
-    let runner = Runner::start(host(), vec![slow], crate::now::boottime);
-    runner.trigger(0, &Focus::default());
-    free.send(1).unwrap();
-    free.send(2).unwrap();
-    while runner.post.open()[0].busy.is_some() {
+/// Waits until a collector is idle again.
+fn settle(runner: &Runner, index: usize) {
+    while runner.post.open()[index].busy.is_some() {
         std::thread::yield_now();
     }
-    // The first answer lies there unread: it is not asked again over it.
-    runner.trigger(1, &Focus::default());
-    let got = |number| {
-        let mut tick = tick();
-        runner.trigger(number, &Focus::default());
-        runner.gather(soon(), &mut tick);
-        tick.xid
-            .and_then(|sample| sample.value.get().map(|xids| xids.overwritten))
+}
+
+#[test]
+fn a_late_state_gives_way_to_a_newer_one_and_late_events_are_kept() {
+    let mut calls = 0_u64;
+    let xid = move |_: &Focus| {
+        calls += 1;
+        if calls == 3 {
+            return Err(CollectError::new(Missing::Denied, "open /dev/kmsg"));
+        }
+        let event = crate::nvml::xid::parse_record(&format!(
+            "4,{calls},1,-;NVRM: Xid (PCI:0000:9b:00): 31, pid=1, name=x"
+        ));
+        Ok(Part::Xid(gpu::Xids {
+            events: event.into_iter().collect(),
+            overwritten: calls,
+        }))
     };
-    assert_eq!(got(2), Some(1));
-    assert_eq!(got(3), Some(2));
+    let mut rounds = 0;
+    let numa = move |_: &Focus| {
+        rounds += 1;
+        let node = topology::NumaNode {
+            id: rounds,
+            ..topology::NumaNode::default()
+        };
+        Ok(Part::Numa(topology::Numa { nodes: vec![node] }))
+    };
+    let runner = Runner::start(
+        host(),
+        vec![fake(Source::Xid, xid), fake(Source::Numa, numa)],
+        crate::now::boottime,
+    );
+    // Three rounds that nobody fetched.
+    for _ in 0..3 {
+        runner.trigger(0, &Focus::default());
+        settle(&runner, 0);
+        settle(&runner, 1);
+    }
+    let mut tick = tick();
+    runner.gather(Nanos(0), &mut tick);
+    let xids = tick.xid.unwrap().value.get().unwrap().clone();
+    let seen: Vec<u64> = xids.events.iter().map(|event| event.seq).collect();
+    assert_eq!(seen, [1, 2], "in order, and not lost to the error");
+    assert_eq!(xids.overwritten, 3);
+    assert_eq!(tick.numa.unwrap().value.get().unwrap().nodes[0].id, 3);
 }
 
 #[test]

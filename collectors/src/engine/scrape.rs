@@ -119,6 +119,8 @@ impl Net {
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
+            // Names are looked up on threads; one that hangs must not gather more of them each second.
+            .max_blocking_threads(8)
             .build()
             .map_err(|error| failed("network loop", error.into()))?;
         // reqwest asks for a provider even for plain HTTP. If the process has one already, that one serves.
