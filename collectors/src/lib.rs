@@ -11,8 +11,12 @@ pub use gpuprod_snapshot::{Focus, Missing, Part, Reading, Sample, Source, Tick};
 
 pub mod block;
 pub mod cgroup;
+mod decimal;
 pub mod engine;
+#[cfg(test)]
+mod live;
 pub mod md;
+pub mod mountinfo;
 pub mod now;
 pub mod numa;
 pub mod nvml;
@@ -20,6 +24,8 @@ pub mod pci;
 pub mod proc;
 pub mod psi;
 pub mod runner;
+#[cfg(test)]
+mod scratch;
 pub mod tree;
 
 /// One source of the node's state.
@@ -86,6 +92,8 @@ pub struct Options {
     pub engines: Vec<String>,
     /// Program and first arguments of the NVML child; by default this executable with `nvml-worker`.
     pub nvml_worker: Option<Vec<String>>,
+    /// Set to let go of the driver's handles (GPU reset, driver upgrade), cleared to take them back.
+    pub nvml_released: std::sync::Arc<std::sync::atomic::AtomicBool>,
     /// Where the child's lock file lies, so that a restarted agent knows of a stuck child. None: no lock.
     pub state_dir: Option<PathBuf>,
 }
@@ -98,11 +106,11 @@ pub fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(nvml::xid::KernelLog::new()),
         Box::new(engine::Scraper::new(&options.engines)),
         Box::new(md::Arrays),
-        Box::new(block::Devices),
+        Box::new(block::Devices::default()),
         Box::new(psi::PressureFiles),
         Box::new(pci::Tree),
         Box::new(numa::Nodes),
-        Box::new(proc::GpuProcesses),
+        Box::new(proc::GpuProcesses::default()),
         Box::new(cgroup::GpuCgroups),
     ]
 }

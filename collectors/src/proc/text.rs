@@ -1,0 +1,108 @@
+//! The small texts below `/proc/PID`: `stat`, `status`, `io`, `net/tcp`.
+
+use gpuprod_snapshot::units::{Bytes, Nanos};
+
+use crate::{Missing, Reading};
+
+/// What `/proc/PID/stat` (and `task/TID/stat`) says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Name, at most 15 bytes.
+    pub comm: String,
+    /// State letter.
+    pub state: char,
+    /// Parent.
+    pub ppid: u32,
+    /// User and system time of all threads, ended ones included.
+    pub cpu: Nanos,
+    /// Threads.
+    pub threads: u32,
+    /// Start after boot.
+    pub start: Nanos,
+}
+
+/// The kernel counts these fields in hundredths of a second on every architecture that we run on (USER_HZ).
+const TICK_NANOS: u64 = 10_000_000;
+
+/// The name stands in parentheses and may itself hold blanks and parentheses, so the last one ends it.
+#[must_use]
+pub fn stat(text: &str) -> Option<Stat> {
+    let (head, tail) = text.rsplit_once(')')?;
+    let (_, comm) = head.split_once('(')?;
+    let fields: Vec<&str> = tail.split_whitespace().take(64).collect();
+    // Fields are numbered as in proc(5); the first one after the name is number 3.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let ticks = |number: usize| -> Option<u64> { field(number)?.parse().ok() };
+    let nanos = |ticks: u64| ticks.checked_mul(TICK_NANOS).map(Nanos);
+    let mut state = field(3)?.chars();
+    let letter = state.next().filter(char::is_ascii_alphabetic)?;
+    if state.next().is_some() {
+        return None;
+    }
+    Some(Stat {
+        comm: comm.chars().take(64).collect(),
+        state: letter,
+        ppid: field(4)?.parse().ok()?,
+        cpu: nanos(ticks(14)?.checked_add(ticks(15)?)?)?,
+        threads: field(20)?.parse().ok()?,
+        start: nanos(ticks(22)?)?,
+    })
+}
+
+/// Real user id and resident memory from `status`. A process without memory (a zombie, a kernel thread) has no
+/// such line: `Gone`.
+#[must_use]
+pub fn status(text: &str) -> (Reading<u32>, Reading<Bytes>) {
+    let line = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(|rest| rest.split_whitespace().next().unwrap_or_default())
+    };
+    let uid = line("Uid").and_then(|word| word.parse().ok());
+    let rss = match line("VmRSS") {
+        Some(word) => {
+            let kib: Option<u64> = word.parse().ok();
+            let bytes = kib.and_then(|kib| kib.checked_mul(1024));
+            Reading::from_option(bytes.map(Bytes), Missing::Malformed)
+        }
+        None => Reading::Missing(Missing::Gone),
+    };
+    (Reading::from_option(uid, Missing::Malformed), rss)
+}
+
+/// One counter of `/proc/PID/io`.
+#[must_use]
+pub fn io(text: &str, name: &str) -> Reading<Bytes> {
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let value = value.and_then(|value| value.trim().parse().ok());
+    Reading::from_option(value.map(Bytes), Missing::Malformed)
+}
+
+/// Rows of a `net/tcp` table that are looked at; the kernel prints the listening ones first.
+const MAX_ROWS: usize = 65_536;
+
+/// Socket inode and port of each listening row of `net/tcp` or `net/tcp6`.
+#[must_use]
+pub fn listening(text: &str) -> Vec<(u64, u16)> {
+    text.lines()
+        .skip(1)
+        .take(MAX_ROWS)
+        .filter_map(row)
+        .collect()
+}
+
+/// `0: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000  0 31337 …`.
+fn row(line: &str) -> Option<(u64, u16)> {
+    const LISTEN: &str = "0A";
+    let mut words = line.split_whitespace();
+    let local = words.nth(1)?;
+    let state = words.nth(1)?;
+    let inode = words.nth(5)?;
+    if state != LISTEN {
+        return None;
+    }
+    let (_, port) = local.rsplit_once(':')?;
+    Some((inode.parse().ok()?, u16::from_str_radix(port, 16).ok()?))
+}
