@@ -39,75 +39,34 @@ pub(crate) struct Blame {
 /// The first gate: the victim does worse than its own normal.
 pub(crate) fn deviates(deviation: &Deviation, view: &View<'_>) -> bool {
     let effect = 1.0 - deviation.ratio();
-    deviation.z >= view.policy.deviation_z
-        && effect >= view.policy.starved_warn.as_fraction()
-        && deviation.alarm
+    deviation.z >= view.policy.deviation_z && effect >= view.policy.starved_warn.as_fraction() && deviation.alarm
 }
 
 /// The gates of an array whose sync is running.
 pub(crate) fn array(view: &View<'_>, array: &MdArray) -> Result<Blame, Rejected> {
-    let reject = |why: String| Rejected {
-        cause: Cause::Storage,
-        of: array.name.clone(),
-        why,
-    };
+    let reject = |why: String| Rejected { cause: Cause::Storage, of: array.name.clone(), why };
     let word = array.action.get().map_or("sync", |action| action.as_str());
     if !view.unit.path.arrays.contains(&array.name) {
-        return Err(reject(format!(
-            "{word}, but nothing of the workload is open on it"
-        )));
+        return Err(reject(format!("{word}, but nothing of the workload is open on it")));
     }
     if array.sync.get() != Some(&SyncState::Running) {
         return Err(reject("no sync is running".into()));
     }
-    let signals = view
-        .host
-        .signals
-        .arrays
-        .get(&array.name)
-        .ok_or_else(|| reject("no latency was read yet".into()))?;
-    gates(
-        view,
-        &array.name,
-        &signals.latency,
-        signals.sync_since,
-        view.policy.sync_await_ratio,
-    )
+    let signals = view.host.signals.arrays.get(&array.name).ok_or_else(|| reject("no latency was read yet".into()))?;
+    gates(view, &array.name, &signals.latency, signals.sync_since, view.policy.sync_await_ratio)
 }
 
 /// The gates of a plain disk.
 pub(crate) fn disk(view: &View<'_>, name: &str) -> Result<Blame, Rejected> {
-    let reject = |why: String| Rejected {
-        cause: Cause::Storage,
-        of: name.into(),
-        why,
-    };
-    let track = view
-        .host
-        .signals
-        .disks
-        .get(name)
-        .ok_or_else(|| reject("no latency was read yet".into()))?;
+    let reject = |why: String| Rejected { cause: Cause::Storage, of: name.into(), why };
+    let track = view.host.signals.disks.get(name).ok_or_else(|| reject("no latency was read yet".into()))?;
     gates(view, name, track, None, view.policy.disk_await_ratio)
 }
 
-fn gates(
-    view: &View<'_>,
-    name: &str,
-    track: &Track,
-    began: Option<Nanos>,
-    ratio: f64,
-) -> Result<Blame, Rejected> {
-    let reject = |why: String| Rejected {
-        cause: Cause::Storage,
-        of: name.into(),
-        why,
-    };
+fn gates(view: &View<'_>, name: &str, track: &Track, began: Option<Nanos>, ratio: f64) -> Result<Blame, Rejected> {
+    let reject = |why: String| Rejected { cause: Cause::Storage, of: name.into(), why };
     let Some(latency) = track.deviation(view.policy) else {
-        return Err(reject(format!(
-            "its own latency baseline is not learnt yet ({} blocks)",
-            track.blocks()
-        )));
+        return Err(reject(format!("its own latency baseline is not learnt yet ({} blocks)", track.blocks())));
     };
     if latency.ratio() < ratio {
         return Err(reject(format!(
@@ -118,32 +77,18 @@ fn gates(
             Micro::from_f64(ratio)
         )));
     }
-    let victim = view
-        .unit
-        .deviation
-        .as_ref()
-        .and_then(|deviation| deviation.onset);
+    let victim = view.unit.deviation.as_ref().and_then(|deviation| deviation.onset);
     // The later of the two beginnings: a sync that was harmless at first, latency that rose before any sync.
     let cause = began.max(latency.onset);
     if let (Some(victim), Some(cause)) = (victim, cause) {
-        let slack = view
-            .policy
-            .block_ns
-            .0
-            .saturating_mul(u64::from(view.policy.order_slack_blocks));
+        let slack = view.policy.block_ns.0.saturating_mul(u64::from(view.policy.order_slack_blocks));
         if cause.0 > victim.0.saturating_add(slack) {
             let late = Nanos(cause.0.saturating_sub(victim.0)).as_secs_f64();
-            return Err(reject(format!(
-                "it began {} s after the victim slowed down",
-                Micro::from_f64(late)
-            )));
+            return Err(reject(format!("it began {} s after the victim slowed down", Micro::from_f64(late))));
         }
     }
     let rho = view.unit.signals.and_then(|signals| {
-        let deficit = signals
-            .ratio
-            .recent()
-            .map(|ratio| ratio.map(|ratio| 1.0 - ratio));
+        let deficit = signals.ratio.recent().map(|ratio| ratio.map(|ratio| 1.0 - ratio));
         spearman(track.recent(), deficit)
     });
     let coupled = rho.is_some_and(|rho| rho >= view.policy.coupling_rho);
@@ -171,13 +116,7 @@ fn gates(
             normal: None,
         });
     }
-    Ok(Blame {
-        object: name.into(),
-        confidence,
-        pressure: Part::from_fraction(excess.max(waited)),
-        latency,
-        evidence,
-    })
+    Ok(Blame { object: name.into(), confidence, pressure: Part::from_fraction(excess.max(waited)), latency, evidence })
 }
 
 /// What the victim itself shows: progress, utilization, waits.
@@ -191,9 +130,7 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
         normal: None,
     };
     let mut evidence = Vec::new();
-    let engine = unit
-        .engine
-        .map_or(unit.name.as_str(), |engine| engine.url.as_str());
+    let engine = unit.engine.map_or(unit.name.as_str(), |engine| engine.url.as_str());
     if let Some(deviation) = &unit.deviation {
         let percent = |value: f64| value * 100.0;
         let scaled = Deviation {
@@ -234,48 +171,27 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
 pub(crate) fn cleared(view: &View<'_>) -> Vec<Rejected> {
     let unit = view.unit;
     let mut rejected = Vec::new();
-    let mut reject = |cause: Cause, why: String| {
-        rejected.push(Rejected {
-            cause,
-            of: String::new(),
-            why,
-        })
-    };
+    let mut reject = |cause: Cause, why: String| rejected.push(Rejected { cause, of: String::new(), why });
     if let Some(reasons) = unit.gpu.and_then(|gpu| gpu.clock_reasons.copied())
         && !unit.throttled
     {
-        reject(
-            Cause::Throttle,
-            format!("no thermal or brake clock event (reasons {reasons:#x})"),
-        );
+        reject(Cause::Throttle, format!("no thermal or brake clock event (reasons {reasons:#x})"));
     }
     if let Some(some) = unit.cpu_some
         && some < 0.30
     {
         reject(
             Cause::HostCpu,
-            format!(
-                "some task waited for a CPU {} % of the time, below 30 %",
-                Micro::from_f64(some * 100.0)
-            ),
+            format!("some task waited for a CPU {} % of the time, below 30 %", Micro::from_f64(some * 100.0)),
         );
     }
     if let Some(usage) = unit.engine.and_then(|engine| engine.kv_usage.copied())
         && usage.as_fraction() < 0.95
     {
-        reject(
-            Cause::Kv,
-            format!(
-                "KV cache {} % full, below 95 %",
-                Micro::from_f64(usage.as_fraction() * 100.0)
-            ),
-        );
+        reject(Cause::Kv, format!("KV cache {} % full, below 95 %", Micro::from_f64(usage.as_fraction() * 100.0)));
     }
     if let crate::facts::Demand::Present { running, waiting } = unit.demand {
-        reject(
-            Cause::Upstream,
-            format!("{running} requests run and {waiting} wait"),
-        );
+        reject(Cause::Upstream, format!("{running} requests run and {waiting} wait"));
     }
     rejected
 }

@@ -87,8 +87,7 @@ impl Track {
 
     /// Ends the block that began at `start`. `healthy` says whether it may become part of the baseline.
     pub(crate) fn close(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
-        let mean =
-            (self.weight > 0.0 && self.weight >= self.enough).then(|| self.sum / self.weight);
+        let mean = (self.weight > 0.0 && self.weight >= self.enough).then(|| self.sum / self.weight);
         (self.sum, self.weight) = (0.0, 0.0);
         push(&mut self.recent, mean, RECENT);
         let Some(mean) = mean else { return };
@@ -109,14 +108,9 @@ impl Track {
     fn learn(&mut self) {
         let mut values: Vec<f64> = self.healthy.iter().copied().collect();
         self.median = median(&mut values);
-        let mut distances: Vec<f64> = values
-            .iter()
-            .map(|value| libm::fabs(value - self.median))
-            .collect();
+        let mut distances: Vec<f64> = values.iter().map(|value| libm::fabs(value - self.median)).collect();
         let floor = SPREAD_FLOOR * libm::fabs(self.median);
-        self.spread = (MAD_TO_SIGMA * median(&mut distances))
-            .max(floor)
-            .max(f64::MIN_POSITIVE);
+        self.spread = (MAD_TO_SIGMA * median(&mut distances)).max(floor).max(f64::MIN_POSITIVE);
     }
 
     fn test(&mut self, mean: f64, start: Nanos, policy: &Policy) {
@@ -125,13 +119,8 @@ impl Track {
         }
         let z = self.badness(mean);
         let before = self.cusum;
-        self.cusum = (before + z.clamp(-CLIP, CLIP) - policy.cusum_slack)
-            .clamp(0.0, policy.cusum_alarm + CLIP);
-        self.normal_run = if z < 1.0 {
-            self.normal_run.saturating_add(1)
-        } else {
-            0
-        };
+        self.cusum = (before + z.clamp(-CLIP, CLIP) - policy.cusum_slack).clamp(0.0, policy.cusum_alarm + CLIP);
+        self.normal_run = if z < 1.0 { self.normal_run.saturating_add(1) } else { 0 };
         if self.normal_run >= NORMAL_BLOCKS {
             self.cusum = 0.0;
         }
@@ -207,11 +196,7 @@ pub(crate) struct Deviation {
 
 impl Deviation {
     pub(crate) fn ratio(&self) -> f64 {
-        if self.normal > 0.0 {
-            self.value / self.normal
-        } else {
-            1.0
-        }
+        if self.normal > 0.0 { self.value / self.normal } else { 1.0 }
     }
 
     pub(crate) fn as_normal(&self) -> Normal {
@@ -251,10 +236,7 @@ pub(crate) fn spearman(
     left: impl Iterator<Item = Option<f64>>,
     right: impl Iterator<Item = Option<f64>>,
 ) -> Option<f64> {
-    let (left, right): (Vec<f64>, Vec<f64>) = left
-        .zip(right)
-        .filter_map(|(left, right)| Some((left?, right?)))
-        .unzip();
+    let (left, right): (Vec<f64>, Vec<f64>) = left.zip(right).filter_map(|(left, right)| Some((left?, right?))).unzip();
     if left.len() < 8 {
         return None;
     }
@@ -276,8 +258,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
         .map(|value| {
             let below = values.iter().filter(|other| *other < value).count();
             let equal = values.iter().filter(|other| *other == value).count();
-            let as_f64 =
-                |count: usize| gpuprod_snapshot::units::to_f64(u64::try_from(count).unwrap_or(0));
+            let as_f64 = |count: usize| gpuprod_snapshot::units::to_f64(u64::try_from(count).unwrap_or(0));
             as_f64(below) + (as_f64(equal) + 1.0) / 2.0
         })
         .collect()
@@ -304,20 +285,12 @@ mod tests {
     fn a_halved_rate_alarms_within_five_blocks_and_knows_its_onset() {
         let mut track = Track::new(Worse::Lower, 2.0);
         fed(&mut track, 0..40, 1000.0);
-        assert!(
-            !track
-                .deviation(&Policy::default())
-                .is_some_and(|deviation| deviation.alarm)
-        );
+        assert!(!track.deviation(&Policy::default()).is_some_and(|deviation| deviation.alarm));
         fed(&mut track, 40..45, 500.0);
         let deviation = track.deviation(&Policy::default()).unwrap();
         assert!(deviation.alarm);
         assert_eq!(deviation.onset, Some(at(40)));
-        assert!(
-            (deviation.normal - 1000.0).abs() < 11.0,
-            "the baseline is frozen: {}",
-            deviation.normal
-        );
+        assert!((deviation.normal - 1000.0).abs() < 11.0, "the baseline is frozen: {}", deviation.normal);
     }
 
     #[test]
@@ -325,11 +298,7 @@ mod tests {
         let mut track = Track::new(Worse::Lower, 2.0);
         fed(&mut track, 0..40, 1000.0);
         fed(&mut track, 40..60, 1500.0);
-        assert!(
-            !track
-                .deviation(&Policy::default())
-                .is_some_and(|deviation| deviation.alarm)
-        );
+        assert!(!track.deviation(&Policy::default()).is_some_and(|deviation| deviation.alarm));
     }
 
     #[test]
@@ -348,11 +317,7 @@ mod tests {
     fn a_young_track_says_nothing() {
         let mut track = Track::new(Worse::Lower, 2.0);
         fed(&mut track, 0..24, 1000.0);
-        assert_eq!(
-            track.deviation(&Policy::default()),
-            None,
-            "20 blocks admitted, 4 on probation"
-        );
+        assert_eq!(track.deviation(&Policy::default()), None, "20 blocks admitted, 4 on probation");
     }
 
     #[test]
@@ -362,9 +327,6 @@ mod tests {
         assert_eq!(spearman(up.clone(), up.clone()), Some(1.0));
         assert_eq!(spearman(up.clone(), down), Some(-1.0));
         assert_eq!(spearman(up.clone(), (0..10_u32).map(|_| Some(1.0))), None);
-        assert_eq!(
-            spearman(up.take(7), (0..7_u32).map(|n| Some(f64::from(n)))),
-            None
-        );
+        assert_eq!(spearman(up.take(7), (0..7_u32).map(|n| Some(f64::from(n)))), None);
     }
 }

@@ -18,7 +18,5 @@ where
     V: Deserialize<'de>,
     D: Deserializer<'de>,
 {
-    Ok(Vec::<(K, V)>::deserialize(deserializer)?
-        .into_iter()
-        .collect())
+    Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
 }

@@ -37,14 +37,8 @@ pub(crate) struct Gather<'a> {
 
 impl<'a> Gather<'a> {
     pub(crate) fn new(window: &'a Window, signals: &'a Signals) -> Self {
-        let engines = window
-            .value(Source::Engine, |tick| &tick.engine)
-            .get()
-            .map(|engines| engines.engines.as_slice());
-        let processes = window
-            .value(Source::Proc, |tick| &tick.proc)
-            .get()
-            .map(|all| all.processes.as_slice());
+        let engines = window.value(Source::Engine, |tick| &tick.engine).get().map(|engines| engines.engines.as_slice());
+        let processes = window.value(Source::Proc, |tick| &tick.proc).get().map(|all| all.processes.as_slice());
         Self {
             window,
             signals,
@@ -52,24 +46,16 @@ impl<'a> Gather<'a> {
             gpus: window.value(Source::Gpu, |tick| &tick.gpu).get().copied(),
             engines: engines.unwrap_or_default(),
             processes: join::by_pid(processes.unwrap_or_default()),
-            block: window
-                .value(Source::Block, |tick| &tick.block)
-                .get()
-                .copied(),
+            block: window.value(Source::Block, |tick| &tick.block).get().copied(),
             md: window.value(Source::Md, |tick| &tick.md).get().copied(),
         }
     }
 
     /// The facts of all units. What a unit remembers (its deficit, its power normal) is brought up to date.
     pub(crate) fn all(&self, units: &mut Units, policy: &Policy) -> Vec<UnitFacts<'a>> {
-        let families: Vec<BTreeSet<u32>> = units
-            .iter()
-            .map(|(_, unit)| join::family(&unit.pids(self.gpus), &self.processes))
-            .collect();
-        let occupied: BTreeSet<&BTreeSet<u32>> = families
-            .iter()
-            .filter(|family| !family.is_empty())
-            .collect();
+        let families: Vec<BTreeSet<u32>> =
+            units.iter().map(|(_, unit)| join::family(&unit.pids(self.gpus), &self.processes)).collect();
+        let occupied: BTreeSet<&BTreeSet<u32>> = families.iter().filter(|family| !family.is_empty()).collect();
         let sole = occupied.len() == 1;
         let mut facts: Vec<UnitFacts<'a>> = Vec::with_capacity(families.len());
         for ((id, unit), family) in units.iter_mut().zip(families) {
@@ -84,9 +70,7 @@ impl<'a> Gather<'a> {
     }
 
     fn path(&self, family: &BTreeSet<u32>) -> StoragePath {
-        self.block
-            .map(|block| join::storage_of(family, &self.processes, block, self.md))
-            .unwrap_or_default()
+        self.block.map(|block| join::storage_of(family, &self.processes, block, self.md)).unwrap_or_default()
     }
 
     fn unit(
@@ -102,17 +86,10 @@ impl<'a> Gather<'a> {
         if let Some(gpu) = gpu {
             unit.power.learn(gpu);
         }
-        let linked = if family.is_empty() {
-            None
-        } else {
-            join::engine_of(&family, &self.processes, self.engines, sole)
-        };
+        let linked =
+            if family.is_empty() { None } else { join::engine_of(&family, &self.processes, self.engines, sole) };
         // While the driver hangs, nobody lists processes: the engine that was last seen on the unit stays its own.
-        let remembered = || {
-            self.engines
-                .iter()
-                .find(|engine| Some(&engine.url) == unit.engine.as_ref())
-        };
+        let remembered = || self.engines.iter().find(|engine| Some(&engine.url) == unit.engine.as_ref());
         let engine = linked.or_else(|| if gpu.is_none() { remembered() } else { None });
         if linked.is_some() || gpu.is_some() {
             unit.engine = engine.map(|engine| engine.url.clone());
@@ -122,36 +99,24 @@ impl<'a> Gather<'a> {
         let weight = if mig {
             unit.instance(self.gpus)
                 .and_then(|instance| weight::gpm(instance.gpm.get()?))
-                .map(|w| Weight {
-                    w: crate::Part::from_fraction(w),
-                    source: WeightSource::Gpm,
-                })
+                .map(|w| Weight { w: crate::Part::from_fraction(w), source: WeightSource::Gpm })
         } else {
             None
         };
-        let weight = weight
-            .or_else(|| weight::of(gpu.filter(|_| !mig), signals, unit.power, self.now))
-            .unwrap_or(Weight::NONE);
+        let weight =
+            weight.or_else(|| weight::of(gpu.filter(|_| !mig), signals, unit.power, self.now)).unwrap_or(Weight::NONE);
         let demand = demand(engine);
-        let floor = if unit.deficit_since.is_some() {
-            policy.starved_clear
-        } else {
-            policy.starved_warn
-        };
+        let floor = if unit.deficit_since.is_some() { policy.starved_clear } else { policy.starved_warn };
         let deficit = weight.source == WeightSource::Tokens
             && matches!(demand, Demand::Present { .. })
             && weight.w.rest() >= floor;
         unit.deficit_since = deficit.then(|| unit.deficit_since.unwrap_or(self.now));
-        let throttled = gpu
-            .and_then(|gpu| gpu.clock_reasons.copied())
-            .is_some_and(|bits| bits & THROTTLE_BITS != 0);
+        let throttled = gpu.and_then(|gpu| gpu.clock_reasons.copied()).is_some_and(|bits| bits & THROTTLE_BITS != 0);
         UnitFacts {
             id: id.clone(),
             name: unit.name(id),
             gpu,
-            util: gpu
-                .and_then(|gpu| gpu.util.copied())
-                .map(|util| util.as_fraction()),
+            util: gpu.and_then(|gpu| gpu.util.copied()).map(|util| util.as_fraction()),
             engine,
             signals,
             demand,
@@ -159,9 +124,7 @@ impl<'a> Gather<'a> {
             deviation: signals.and_then(|signals| signals.ratio.deviation(policy)),
             deficit_since: unit.deficit_since,
             io_some: self.pressure(&family, |pressures| &pressures.io),
-            cpu_some: self
-                .pressure(&family, |pressures| &pressures.cpu)
-                .map(|(some, _)| some),
+            cpu_some: self.pressure(&family, |pressures| &pressures.cpu).map(|(some, _)| some),
             blocked: self.blocked(&family),
             family,
             path,
@@ -178,26 +141,13 @@ impl<'a> Gather<'a> {
     ) -> Option<(f64, String)> {
         let (old, new, between) = self.window.pair(|tick| &tick.psi)?;
         let own = family.iter().find_map(|pid| {
-            let path = self
-                .processes
-                .get(pid)?
-                .cgroup
-                .get()
-                .filter(|path| path.as_str() != "/")?;
-            let find = |psi: &'a Psi| {
-                psi.cgroups
-                    .iter()
-                    .find(|cgroup| &cgroup.path == path)
-                    .map(|cgroup| &cgroup.pressures)
-            };
+            let path = self.processes.get(pid)?.cgroup.get().filter(|path| path.as_str() != "/")?;
+            let find =
+                |psi: &'a Psi| psi.cgroups.iter().find(|cgroup| &cgroup.path == path).map(|cgroup| &cgroup.pressures);
             Some((find(old)?, find(new)?, path.clone()))
         });
         let (old, new, of) = own.unwrap_or_else(|| (&old.system, &new.system, "system".into()));
-        let waited = which(new)
-            .get()?
-            .some
-            .total
-            .checked_sub(which(old).get()?.some.total)?;
+        let waited = which(new).get()?.some.total.checked_sub(which(old).get()?.some.total)?;
         Some(((waited.as_secs_f64() / between.as_secs_f64()).min(1.0), of))
     }
 
@@ -223,11 +173,7 @@ fn demand(engine: Option<&Engine>) -> Demand {
         (None, None) => Demand::Unknown,
         (running, waiting) => {
             let (running, waiting) = (running.unwrap_or(0), waiting.unwrap_or(0));
-            if running > 0 || waiting > 0 {
-                Demand::Present { running, waiting }
-            } else {
-                Demand::Met
-            }
+            if running > 0 || waiting > 0 { Demand::Present { running, waiting } } else { Demand::Met }
         }
     }
 }
@@ -244,12 +190,6 @@ pub(crate) fn find<'a>(
     pci: Option<gpuprod_snapshot::topology::PciAddress>,
 ) -> Option<&'a Gpu> {
     let devices = &gpus?.devices;
-    let by_uuid = devices
-        .iter()
-        .find(|gpu| gpu.uuid.get().is_some_and(|own| own == uuid));
-    by_uuid.or_else(|| {
-        devices
-            .iter()
-            .find(|gpu| gpu.uuid.get().is_none() && pci.is_some() && gpu.pci.copied() == pci)
-    })
+    let by_uuid = devices.iter().find(|gpu| gpu.uuid.get().is_some_and(|own| own == uuid));
+    by_uuid.or_else(|| devices.iter().find(|gpu| gpu.uuid.get().is_none() && pci.is_some() && gpu.pci.copied() == pci))
 }

@@ -36,8 +36,7 @@ pub(crate) struct Now {
 
 impl Holds {
     pub(crate) fn is_active(&self, rule: RuleId, unit: &UnitId) -> bool {
-        self.get(rule, unit)
-            .is_some_and(|active| active.claim.severity > Severity::Info)
+        self.get(rule, unit).is_some_and(|active| active.claim.severity > Severity::Info)
     }
 
     pub(crate) fn get(&self, rule: RuleId, unit: &UnitId) -> Option<&Active> {
@@ -49,14 +48,7 @@ impl Holds {
     }
 
     /// Takes in what a rule says of a unit now.
-    pub(crate) fn update(
-        &mut self,
-        rule: RuleId,
-        unit: &UnitId,
-        outcome: Outcome,
-        now: Now,
-        policy: &Policy,
-    ) {
+    pub(crate) fn update(&mut self, rule: RuleId, unit: &UnitId, outcome: Outcome, now: Now, policy: &Policy) {
         let key = (rule, unit.clone());
         let held = self.active.get_mut(&key);
         match (outcome, held) {
@@ -64,24 +56,13 @@ impl Holds {
             (Outcome::Claim(claim), None) => {
                 if claim.severity == Severity::Info || held_long_enough(&claim, now, policy) {
                     let (since, since_realtime) = (now.boottime, now.realtime);
-                    self.active.insert(
-                        key,
-                        Active {
-                            claim,
-                            since,
-                            since_realtime,
-                            current: true,
-                            quiet_since: None,
-                        },
-                    );
+                    self.active.insert(key, Active { claim, since, since_realtime, current: true, quiet_since: None });
                 }
             }
             (_, Some(active)) => {
                 active.current = false;
                 // What blames nobody ends at once; blame must stay away for a while before it is lifted.
-                if active.claim.severity == Severity::Info
-                    || active.quiet_for(now) >= policy.starved_clear_ns
-                {
+                if active.claim.severity == Severity::Info || active.quiet_for(now) >= policy.starved_clear_ns {
                     self.active.remove(&key);
                 }
             }
@@ -92,8 +73,7 @@ impl Holds {
 
 impl Active {
     fn quiet_for(&mut self, now: Now) -> Nanos {
-        now.boottime
-            .saturating_sub(*self.quiet_since.get_or_insert(now.boottime))
+        now.boottime.saturating_sub(*self.quiet_since.get_or_insert(now.boottime))
     }
 
     fn renew(&mut self, claim: Claim, now: Now, policy: &Policy) {
@@ -125,11 +105,7 @@ impl Active {
             }
             (severity, _) => {
                 // A finding may get worse, never better, while it lasts: no flapping between severities.
-                self.claim = Claim {
-                    severity: severity.max(claim.severity),
-                    onset: self.claim.onset,
-                    ..claim
-                };
+                self.claim = Claim { severity: severity.max(claim.severity), onset: self.claim.onset, ..claim };
                 self.current = true;
                 self.quiet_since = None;
             }

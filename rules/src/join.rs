@@ -21,10 +21,7 @@ pub(crate) struct StoragePath {
 
 /// The processes by pid.
 pub(crate) fn by_pid(processes: &[Process]) -> BTreeMap<u32, &Process> {
-    processes
-        .iter()
-        .map(|process| (process.pid, process))
-        .collect()
+    processes.iter().map(|process| (process.pid, process)).collect()
 }
 
 /// A process and its ancestors, as far as they were read.
@@ -36,10 +33,7 @@ fn line(pid: u32, processes: &BTreeMap<u32, &Process>) -> Vec<u32> {
             break;
         }
         line.push(pid);
-        next = processes
-            .get(&pid)
-            .and_then(|process| process.ppid.copied())
-            .filter(|parent| *parent > 1);
+        next = processes.get(&pid).and_then(|process| process.ppid.copied()).filter(|parent| *parent > 1);
     }
     line
 }
@@ -49,10 +43,7 @@ pub(crate) fn family(pids: &[u32], processes: &BTreeMap<u32, &Process>) -> BTree
     let mut family: BTreeSet<u32> = pids.iter().flat_map(|pid| line(*pid, processes)).collect();
     let own: BTreeSet<u32> = pids.iter().copied().collect();
     for pid in processes.keys() {
-        if line(*pid, processes)
-            .iter()
-            .any(|ancestor| own.contains(ancestor))
-        {
+        if line(*pid, processes).iter().any(|ancestor| own.contains(ancestor)) {
             family.insert(*pid);
         }
     }
@@ -76,19 +67,11 @@ pub(crate) fn engine_of<'a>(
     let listens = |port: u16| {
         processes.values().any(|process| {
             let ours = family.contains(&process.pid)
-                || process
-                    .cgroup
-                    .get()
-                    .is_some_and(|path| cgroups.contains(path.as_str()));
-            ours && process
-                .listens
-                .get()
-                .is_some_and(|ports| ports.contains(&port))
+                || process.cgroup.get().is_some_and(|path| cgroups.contains(path.as_str()));
+            ours && process.listens.get().is_some_and(|ports| ports.contains(&port))
         })
     };
-    let linked = engines
-        .iter()
-        .find(|engine| local_port(&engine.url).is_some_and(listens));
+    let linked = engines.iter().find(|engine| local_port(&engine.url).is_some_and(listens));
     linked.or_else(|| match engines {
         [only] if sole_family && local_port(&only.url).is_some() => Some(only),
         _ => None,
@@ -102,16 +85,10 @@ pub(crate) fn storage_of(
     block: &Block,
     md: Option<&Md>,
 ) -> StoragePath {
-    let devices: BTreeMap<&str, &BlockDevice> = block
-        .devices
-        .iter()
-        .map(|device| (device.name.as_str(), device))
-        .collect();
+    let devices: BTreeMap<&str, &BlockDevice> =
+        block.devices.iter().map(|device| (device.name.as_str(), device)).collect();
     let mut path = StoragePath::default();
-    let opens = family
-        .iter()
-        .filter_map(|pid| processes.get(pid)?.opens.get())
-        .flatten();
+    let opens = family.iter().filter_map(|pid| processes.get(pid)?.opens.get()).flatten();
     for opened in opens {
         if let Some(name) = device_behind(opened, block) {
             descend(&name, &devices, md, &mut path, 0);
@@ -125,26 +102,12 @@ fn device_behind(opened: &str, block: &Block) -> Option<String> {
     if let Some(name) = opened.strip_prefix("/dev/") {
         return Some(name.into());
     }
-    let mount = block
-        .mounts
-        .iter()
-        .rev()
-        .find(|mount| mount.point == opened)?;
-    let by_number = block
-        .devices
-        .iter()
-        .find(|device| device.dev == mount.dev)
-        .map(|device| device.name.clone());
+    let mount = block.mounts.iter().rev().find(|mount| mount.point == opened)?;
+    let by_number = block.devices.iter().find(|device| device.dev == mount.dev).map(|device| device.name.clone());
     by_number.or_else(|| mount.source.strip_prefix("/dev/").map(Into::into))
 }
 
-fn descend(
-    name: &str,
-    devices: &BTreeMap<&str, &BlockDevice>,
-    md: Option<&Md>,
-    path: &mut StoragePath,
-    depth: u32,
-) {
+fn descend(name: &str, devices: &BTreeMap<&str, &BlockDevice>, md: Option<&Md>, path: &mut StoragePath, depth: u32) {
     // Stacks of block devices are shallow; a loop in a hostile tree must not be followed.
     if depth > 8 {
         return;
@@ -157,11 +120,7 @@ fn descend(
     let below: Vec<&str> = match (array, device) {
         (Some(array), _) => {
             path.arrays.insert(name.into());
-            array
-                .members
-                .iter()
-                .map(|member| member.name.as_str())
-                .collect()
+            array.members.iter().map(|member| member.name.as_str()).collect()
         }
         (None, Some(device)) => device.slaves.iter().map(String::as_str).collect(),
         (None, None) => Vec::new(),
@@ -179,11 +138,8 @@ fn descend(
 
 /// The disks at the bottom of an array.
 pub(crate) fn disks_of(array: &MdArray, block: &Block, md: &Md) -> BTreeSet<String> {
-    let devices: BTreeMap<&str, &BlockDevice> = block
-        .devices
-        .iter()
-        .map(|device| (device.name.as_str(), device))
-        .collect();
+    let devices: BTreeMap<&str, &BlockDevice> =
+        block.devices.iter().map(|device| (device.name.as_str(), device)).collect();
     let mut path = StoragePath::default();
     descend(&array.name, &devices, Some(md), &mut path, 0);
     path.disks

@@ -31,10 +31,7 @@ impl Judge {
     /// A judge that has learnt nothing yet.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self {
-            policy,
-            ..Self::default()
-        }
+        Self { policy, ..Self::default() }
     }
 
     /// The last sample of every source.
@@ -46,52 +43,24 @@ impl Judge {
     /// Judges what was newly read.
     pub fn step(&mut self, tick: &Tick) -> Judgement {
         self.window.push(tick);
-        self.signals
-            .update(&self.window, tick, &self.suspect, &self.policy);
+        self.signals.update(&self.window, tick, &self.suspect, &self.policy);
         self.units.discover(&self.window, tick, &self.policy);
 
-        let now = Now {
-            boottime: tick.stamp.boottime,
-            realtime: tick.stamp.realtime,
-        };
+        let now = Now { boottime: tick.stamp.boottime, realtime: tick.stamp.realtime };
         let facts = Gather::new(&self.window, &self.signals).all(&mut self.units, &self.policy);
-        let md = self
-            .window
-            .value(Source::Md, |tick| &tick.md)
-            .get()
-            .copied();
-        let block = self
-            .window
-            .value(Source::Block, |tick| &tick.block)
-            .get()
-            .copied();
-        let host = HostFacts {
-            now: now.boottime,
-            md,
-            block,
-            signals: &self.signals,
-        };
+        let md = self.window.value(Source::Md, |tick| &tick.md).get().copied();
+        let block = self.window.value(Source::Block, |tick| &tick.block).get().copied();
+        let host = HostFacts { now: now.boottime, md, block, signals: &self.signals };
 
         let mut reports = Vec::new();
         for unit in &facts {
             for rule in RULES {
                 let active = self.holds.is_active(rule.id, &unit.id);
-                let outcome = (rule.judge)(&View {
-                    unit,
-                    host: &host,
-                    policy: &self.policy,
-                    active,
-                });
+                let outcome = (rule.judge)(&View { unit, host: &host, policy: &self.policy, active });
                 let status = status(&outcome);
-                self.holds
-                    .update(rule.id, &unit.id, outcome, now, &self.policy);
+                self.holds.update(rule.id, &unit.id, outcome, now, &self.policy);
                 let active = self.holds.is_active(rule.id, &unit.id);
-                reports.push(RuleReport {
-                    rule: rule.id,
-                    unit: unit.id.clone(),
-                    status,
-                    active,
-                });
+                reports.push(RuleReport { rule: rule.id, unit: unit.id.clone(), status, active });
             }
         }
         let units = facts.iter().map(|unit| {
@@ -139,16 +108,11 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         }
     }
     for array in host.md.into_iter().flat_map(|md| &md.arrays) {
-        if host
-            .signals
-            .arrays
-            .get(&array.name)
-            .is_some_and(|signals| signals.sync_since.is_some())
-        {
+        if host.signals.arrays.get(&array.name).is_some_and(|signals| signals.sync_since.is_some()) {
             suspect.arrays.insert(array.name.clone());
-            suspect
-                .disks
-                .extend(array.members.iter().map(|member| member.name.clone()));
+            if let Some((block, md)) = host.block.zip(host.md) {
+                suspect.disks.extend(crate::join::disks_of(array, block, md));
+            }
         }
     }
     suspect
@@ -158,38 +122,23 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
 fn findings(holds: &Holds) -> Vec<Finding> {
     let mut objects: BTreeMap<&str, Vec<(RuleId, &UnitId, &Active)>> = BTreeMap::new();
     for ((rule, unit), active) in holds.iter() {
-        objects
-            .entry(active.claim.object.as_str())
-            .or_default()
-            .push((*rule, unit, active));
+        objects.entry(active.claim.object.as_str()).or_default().push((*rule, unit, active));
     }
     let rank = |rule: RuleId| RULES.iter().position(|entry| entry.id == rule);
     let mut findings: Vec<Finding> = objects
         .into_values()
         .filter_map(|claims| {
-            let worst = claims
+            let worst = claims.iter().map(|(.., active)| active.claim.severity).max()?;
+            let speaking = claims
                 .iter()
-                .map(|(.., active)| active.claim.severity)
-                .max()?;
-            let speaking = claims.iter().filter(|(.., active)| {
-                (active.claim.severity > Severity::Info) == (worst > Severity::Info)
-            });
+                .filter(|(.., active)| (active.claim.severity > Severity::Info) == (worst > Severity::Info));
             let (root, _, lead) = speaking.clone().min_by_key(|(rule, unit, active)| {
-                (
-                    rank(*rule),
-                    core::cmp::Reverse(active.claim.severity),
-                    (*unit).clone(),
-                )
+                (rank(*rule), core::cmp::Reverse(active.claim.severity), (*unit).clone())
             })?;
             let victims: BTreeSet<&UnitId> = speaking.clone().map(|(_, unit, _)| *unit).collect();
-            let also: BTreeSet<RuleId> = speaking
-                .map(|(rule, ..)| *rule)
-                .filter(|rule| rule != root)
-                .collect();
+            let also: BTreeSet<RuleId> = speaking.map(|(rule, ..)| *rule).filter(|rule| rule != root).collect();
             let roots = claims.iter().filter(|(rule, ..)| rule == root);
-            let since = roots
-                .map(|(.., active)| (active.since, active.since_realtime))
-                .min()?;
+            let since = roots.map(|(.., active)| (active.since, active.since_realtime)).min()?;
             let claim = lead.claim.clone();
             Some(Finding {
                 rule: *root,
@@ -210,12 +159,7 @@ fn findings(holds: &Holds) -> Vec<Finding> {
             })
         })
         .collect();
-    findings.sort_by(|a, b| {
-        b.severity
-            .cmp(&a.severity)
-            .then(a.since.cmp(&b.since))
-            .then(a.subject.cmp(&b.subject))
-    });
+    findings.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.since.cmp(&b.since)).then(a.subject.cmp(&b.subject)));
     findings
 }
 
@@ -223,11 +167,7 @@ fn probes(window: &Window) -> Vec<Probe> {
     let stuck = Source::ALL.iter().filter_map(|source| {
         let hung = window.last.status(*source)?.hung?;
         let age = window.last.stamp.boottime.saturating_sub(hung.since);
-        Some(Probe {
-            collector: source.as_str().to_string(),
-            call: hung.call,
-            age,
-        })
+        Some(Probe { collector: source.as_str().to_string(), call: hung.call, age })
     });
     stuck.collect()
 }

@@ -28,13 +28,11 @@ mod words;
 
 pub use judge::Judge;
 pub use judgement::{
-    Evidence, Finding, Judgement, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity,
-    UnitId, UnitJudgement,
+    Evidence, Finding, Judgement, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity, UnitId, UnitJudgement,
 };
 pub use ledger::Ledger;
 pub use policy::Policy;
 pub use rule::{Claim, Outcome, RULES, Rule, View};
 pub use words::{
-    Bucket, Cause, Class, Fault, Loading, Micro, Overhead, Part, Progress, RuleId, State, Unknown,
-    Weight, WeightSource,
+    Bucket, Cause, Class, Fault, Loading, Micro, Overhead, Part, Progress, RuleId, State, Unknown, Weight, WeightSource,
 };

@@ -76,12 +76,6 @@ pub struct Rule {
 /// All rules, in order of precedence: of several that claim the same object, the first names the finding and
 /// the others are attached to it.
 pub const RULES: &[Rule] = &[
-    Rule {
-        id: RuleId::RaidRebuildImpact,
-        judge: raid_rebuild_impact::judge,
-    },
-    Rule {
-        id: RuleId::BusyButStarved,
-        judge: busy_but_starved::judge,
-    },
+    Rule { id: RuleId::RaidRebuildImpact, judge: raid_rebuild_impact::judge },
+    Rule { id: RuleId::BusyButStarved, judge: busy_but_starved::judge },
 ];

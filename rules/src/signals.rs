@@ -76,13 +76,7 @@ pub(crate) struct Suspect {
 
 impl Signals {
     /// Takes in what the tick brought, and closes the block if its time is over.
-    pub(crate) fn update(
-        &mut self,
-        window: &Window,
-        tick: &Tick,
-        suspect: &Suspect,
-        policy: &Policy,
-    ) {
+    pub(crate) fn update(&mut self, window: &Window, tick: &Tick, suspect: &Suspect, policy: &Policy) {
         let block_ns = policy.block_ns.0.max(1);
         let block = tick.stamp.boottime.0 / block_ns;
         match self.block {
@@ -113,9 +107,7 @@ impl Signals {
             track.close(start, !suspect.disks.contains(name), policy);
         }
         for (name, array) in &mut self.arrays {
-            array
-                .latency
-                .close(start, !suspect.arrays.contains(name), policy);
+            array.latency.close(start, !suspect.arrays.contains(name), policy);
         }
     }
 
@@ -127,10 +119,7 @@ impl Signals {
             let Some(before) = old.engines.iter().find(|before| before.url == engine.url) else {
                 continue;
             };
-            let signals = self
-                .engines
-                .entry(engine.url.clone())
-                .or_insert_with(EngineSignals::new);
+            let signals = self.engines.entry(engine.url.clone()).or_insert_with(EngineSignals::new);
             signals.step(before, engine, policy);
         }
     }
@@ -141,16 +130,9 @@ impl Signals {
         };
         let mut deltas: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for device in &new.devices {
-            let before = old
-                .devices
-                .iter()
-                .find(|before| before.name == device.name && before.dev == device.dev);
-            let counters = before
-                .and_then(|before| before.io.get())
-                .zip(device.io.get());
-            let Some((operations, millis)) =
-                counters.and_then(|(before, after)| latency(before, after))
-            else {
+            let before = old.devices.iter().find(|before| before.name == device.name && before.dev == device.dev);
+            let counters = before.and_then(|before| before.io.get()).zip(device.io.get());
+            let Some((operations, millis)) = counters.and_then(|(before, after)| latency(before, after)) else {
                 continue;
             };
             deltas.insert(&device.name, (operations, millis));
@@ -163,22 +145,17 @@ impl Signals {
             return;
         };
         for array in &md.arrays {
-            let signals = self
-                .arrays
-                .entry(array.name.clone())
-                .or_insert_with(|| ArraySignals {
-                    latency: Track::new(Worse::Higher, ENOUGH_OPERATIONS),
-                    sync_since: None,
-                });
+            let signals = self.arrays.entry(array.name.clone()).or_insert_with(|| ArraySignals {
+                latency: Track::new(Worse::Higher, ENOUGH_OPERATIONS),
+                sync_since: None,
+            });
             let running = array.sync.get() == Some(&SyncState::Running);
             let now = window.last.stamp.boottime;
             signals.sync_since = running.then(|| signals.sync_since.unwrap_or(now));
             // The member that is being written tells nothing about what a reader waits for.
             let mut steady = array.clone();
             steady.members.retain(|member| {
-                !member.has(&MemberFlag::Faulty)
-                    && !member.has(&MemberFlag::Spare)
-                    && !member.has(&MemberFlag::Journal)
+                !member.has(&MemberFlag::Faulty) && !member.has(&MemberFlag::Spare) && !member.has(&MemberFlag::Journal)
             });
             for disk in disks_of(&steady, new, md) {
                 if let Some((operations, millis)) = deltas.get(disk.as_str()) {
@@ -203,24 +180,12 @@ impl EngineSignals {
         let model = after.model.get().cloned();
         if model.is_some() && self.model != model {
             // Another model has another normal.
-            *self = Self {
-                model,
-                ..Self::new()
-            };
+            *self = Self { model, ..Self::new() };
         }
-        let Some(seconds) = after
-            .at
-            .checked_sub(before.at)
-            .filter(|dt| dt.0 > 0)
-            .map(Nanos::as_secs_f64)
-        else {
+        let Some(seconds) = after.at.checked_sub(before.at).filter(|dt| dt.0 > 0).map(Nanos::as_secs_f64) else {
             return;
         };
-        while self
-            .trail
-            .front()
-            .is_some_and(|(at, ..)| after.at.saturating_sub(*at) >= TRAIL)
-        {
+        while self.trail.front().is_some_and(|(at, ..)| after.at.saturating_sub(*at) >= TRAIL) {
             self.trail.pop_front();
         }
         let Some(work) = work(before, after) else {
@@ -231,15 +196,9 @@ impl EngineSignals {
         let running = after.running.copied();
         let ratio = running.filter(|running| *running > 0).and_then(|running| {
             let batch = running.checked_ilog2().unwrap_or(0);
-            let reference = self
-                .reference
-                .entry(batch)
-                .or_insert_with(|| Track::new(Worse::Lower, ENOUGH_SECONDS));
+            let reference = self.reference.entry(batch).or_insert_with(|| Track::new(Worse::Lower, ENOUGH_SECONDS));
             reference.add(work, seconds);
-            reference
-                .normal(policy)
-                .filter(|normal| *normal > 0.0)
-                .map(|normal| rate / normal)
+            reference.normal(policy).filter(|normal| *normal > 0.0).map(|normal| rate / normal)
         });
         if let Some(ratio) = ratio {
             self.ratio.add(ratio * seconds, seconds);
@@ -250,28 +209,19 @@ impl EngineSignals {
     /// Progress of the last seconds as a part of the own normal; nothing without a reference, or when the last
     /// page is older than the trail.
     pub(crate) fn progress(&self, now: Nanos) -> Option<f64> {
-        let fresh = self
-            .trail
-            .back()
-            .is_some_and(|(at, ..)| now.saturating_sub(*at) < TRAIL);
+        let fresh = self.trail.back().is_some_and(|(at, ..)| now.saturating_sub(*at) < TRAIL);
         let (sum, seconds) = self
             .trail
             .iter()
             .filter_map(|(_, seconds, ratio, _)| ratio.map(|ratio| (ratio * seconds, seconds)))
-            .fold((0.0, 0.0), |(sum, all), (part, seconds)| {
-                (sum + part, all + seconds)
-            });
+            .fold((0.0, 0.0), |(sum, all), (part, seconds)| (sum + part, all + seconds));
         (fresh && seconds > 0.0).then(|| sum / seconds)
     }
 
     /// Work per second over the last seconds.
     pub(crate) fn rate(&self) -> Option<f64> {
-        let (work, seconds) = self
-            .trail
-            .iter()
-            .fold((0.0, 0.0), |(work, all), (_, seconds, _, part)| {
-                (work + part, all + seconds)
-            });
+        let (work, seconds) =
+            self.trail.iter().fold((0.0, 0.0), |(work, all), (_, seconds, _, part)| (work + part, all + seconds));
         (seconds > 0.0).then(|| work / seconds)
     }
 
@@ -283,8 +233,7 @@ impl EngineSignals {
 
 /// Work between two pages of one engine; nothing when a counter is missing or stepped back (a restart).
 fn work(before: &Engine, after: &Engine) -> Option<f64> {
-    let delta = |before: &gpuprod_snapshot::Reading<u64>,
-                 after: &gpuprod_snapshot::Reading<u64>| match (
+    let delta = |before: &gpuprod_snapshot::Reading<u64>, after: &gpuprod_snapshot::Reading<u64>| match (
         before.copied(),
         after.copied(),
     ) {
@@ -295,19 +244,14 @@ fn work(before: &Engine, after: &Engine) -> Option<f64> {
     let prompt = delta(&before.prompt_tokens, &after.prompt_tokens)?;
     match (generated, prompt) {
         (None, None) => None,
-        (generated, prompt) => {
-            Some(to_f64(generated.unwrap_or(0)) + to_f64(prompt.unwrap_or(0)) / PREFILL_PER_DECODE)
-        }
+        (generated, prompt) => Some(to_f64(generated.unwrap_or(0)) + to_f64(prompt.unwrap_or(0)) / PREFILL_PER_DECODE),
     }
 }
 
 /// Operations and their milliseconds between two lines of diskstats; the millisecond counters wrap at 2^32.
 fn latency(before: &IoCounters, after: &IoCounters) -> Option<(f64, f64)> {
-    let operations = after
-        .reads
-        .checked_sub(before.reads)?
-        .checked_add(after.writes.checked_sub(before.writes)?)?;
-    let millis = u64::from(after.read_ms.wrapping_sub(before.read_ms))
-        + u64::from(after.write_ms.wrapping_sub(before.write_ms));
+    let operations = after.reads.checked_sub(before.reads)?.checked_add(after.writes.checked_sub(before.writes)?)?;
+    let millis =
+        u64::from(after.read_ms.wrapping_sub(before.read_ms)) + u64::from(after.write_ms.wrapping_sub(before.write_ms));
     (operations > 0).then(|| (to_f64(operations), to_f64(millis)))
 }

@@ -6,13 +6,7 @@ use crate::facts::Demand;
 use crate::{Bucket, Cause, Class, Overhead, Part, State, Weight};
 
 /// The split of a tick's length. The parts sum to one.
-pub(crate) fn split(
-    state: State,
-    weight: Weight,
-    class: Class,
-    demand: Demand,
-    pressure: Part,
-) -> Vec<(Bucket, Part)> {
+pub(crate) fn split(state: State, weight: Weight, class: Class, demand: Demand, pressure: Part) -> Vec<(Bucket, Part)> {
     let whole = |bucket| alloc::vec![(bucket, Part::ONE)];
     match state {
         State::Faulted(_) => whole(Bucket::Lost(Cause::Fault)),
@@ -38,11 +32,7 @@ pub(crate) fn split(
 fn with_cause(w: Part, cause: Cause, pressure: Part) -> Vec<(Bucket, Part)> {
     let lost = w.rest().min(pressure);
     let rest = Part(w.rest().0.saturating_sub(lost.0));
-    parts([
-        (Bucket::Productive, w),
-        (Bucket::Lost(cause), lost),
-        (Bucket::Lost(Cause::Unexplained), rest),
-    ])
+    parts([(Bucket::Productive, w), (Bucket::Lost(cause), lost), (Bucket::Lost(Cause::Unexplained), rest)])
 }
 
 fn parts<const N: usize>(parts: [(Bucket, Part); N]) -> Vec<(Bucket, Part)> {

@@ -18,8 +18,8 @@ use crate::state::split;
 use crate::weight::PowerNormal;
 use crate::window::Window;
 use crate::{
-    Cause, Class, Fault, Loading, Part, Policy, Progress, State, UnitId, UnitJudgement, Unknown,
-    Weight, WeightSource, entries,
+    Cause, Class, Fault, Loading, Part, Policy, Progress, State, UnitId, UnitJudgement, Unknown, Weight, WeightSource,
+    entries,
 };
 
 /// Xids after which the GPU does no work until somebody acts (double-bit ECC, PMU halt, remap failure, NVLink,
@@ -72,47 +72,26 @@ impl Units {
             }
         }
         let now = window.last.stamp.boottime;
-        for event in tick
-            .xid
-            .iter()
-            .filter_map(|sample| sample.value.get())
-            .flat_map(|xids| &xids.events)
-        {
+        for event in tick.xid.iter().filter_map(|sample| sample.value.get()).flat_map(|xids| &xids.events) {
             if !FATAL_XIDS.contains(&event.code) {
                 continue;
             }
             for unit in self.units.values_mut() {
-                if event
-                    .pci
-                    .copied()
-                    .zip(unit.pci)
-                    .is_some_and(|(event, own)| event.same_slot(own))
-                {
+                if event.pci.copied().zip(unit.pci).is_some_and(|(event, own)| event.same_slot(own)) {
                     unit.xid_at = Some(now);
                 }
             }
         }
         for unit in self.units.values_mut() {
-            unit.xid_at = unit
-                .xid_at
-                .filter(|at| now.saturating_sub(*at) < policy.fault_hold_ns);
+            unit.xid_at = unit.xid_at.filter(|at| now.saturating_sub(*at) < policy.fault_hold_ns);
         }
     }
 
     fn device(&mut self, gpu: &Gpu) {
-        let Some(uuid) = gpu
-            .uuid
-            .get()
-            .cloned()
-            .or_else(|| gpu.pci.get().map(|pci| format!("pci-{pci}")))
-        else {
+        let Some(uuid) = gpu.uuid.get().cloned().or_else(|| gpu.pci.get().map(|pci| format!("pci-{pci}"))) else {
             return;
         };
-        let whole = gpu
-            .mig_slices
-            .copied()
-            .filter(|slices| *slices > 0)
-            .unwrap_or(1);
+        let whole = gpu.mig_slices.copied().filter(|slices| *slices > 0).unwrap_or(1);
         let mut present: Vec<UnitId> = Vec::new();
         let mut add = |id: UnitId, gi: Option<u32>, rest: bool, slices: u32| {
             let unit = self.units.entry(id.clone()).or_insert_with(|| Unit {
@@ -140,11 +119,7 @@ impl Units {
             for instance in &gpu.instances {
                 let slices = instance.slices.copied().unwrap_or(1);
                 used = used.saturating_add(slices);
-                let id = instance
-                    .uuid
-                    .get()
-                    .cloned()
-                    .unwrap_or_else(|| format!("{uuid}/gi{}", instance.gi));
+                let id = instance.uuid.get().cloned().unwrap_or_else(|| format!("{uuid}/gi{}", instance.gi));
                 add(UnitId(id), Some(instance.gi), false, slices);
             }
             if whole > used {
@@ -156,8 +131,7 @@ impl Units {
         // Another partition of the same GPU: its old units ended with the tick before. A GPU whose partition
         // cannot be read keeps what it had.
         if gpu.mig.get().is_some() {
-            self.units
-                .retain(|id, unit| unit.gpu != uuid || present.contains(id));
+            self.units.retain(|id, unit| unit.gpu != uuid || present.contains(id));
         }
     }
 }
@@ -169,24 +143,14 @@ impl Unit {
 
     pub(crate) fn instance<'a>(&self, gpus: Option<&'a Gpus>) -> Option<&'a MigInstance> {
         let gi = self.gi?;
-        self.gpu(gpus)?
-            .instances
-            .iter()
-            .find(|instance| instance.gi == gi)
+        self.gpu(gpus)?.instances.iter().find(|instance| instance.gi == gi)
     }
 
     /// Pids with a context on the unit.
     pub(crate) fn pids(&self, gpus: Option<&Gpus>) -> Vec<u32> {
         let processes = self.gpu(gpus).and_then(|gpu| gpu.processes.get());
-        let own = processes
-            .into_iter()
-            .flatten()
-            .filter(|process| self.gi.is_none() || process.gi == self.gi);
-        if self.rest {
-            Vec::new()
-        } else {
-            own.map(|process| process.pid).collect()
-        }
+        let own = processes.into_iter().flatten().filter(|process| self.gi.is_none() || process.gi == self.gi);
+        if self.rest { Vec::new() } else { own.map(|process| process.pid).collect() }
     }
 
     pub(crate) fn name(&self, id: &UnitId) -> String {
@@ -219,20 +183,13 @@ impl Unit {
         if gpu.processes.get().is_some() {
             return Some(!self.pids_of(gpu).is_empty());
         }
-        let used = gpu
-            .mem_used
-            .copied()
-            .zip(gpu.mem_total.copied())
-            .map(|(used, total)| used.0 > total.0 / 20);
+        let used = gpu.mem_used.copied().zip(gpu.mem_total.copied()).map(|(used, total)| used.0 > total.0 / 20);
         used.or_else(|| gpu.util.copied().map(|util| util.0 > 0))
     }
 
     fn pids_of(&self, gpu: &Gpu) -> Vec<u32> {
         let processes = gpu.processes.get().into_iter().flatten();
-        processes
-            .filter(|process| self.gi.is_none() || process.gi == self.gi)
-            .map(|process| process.pid)
-            .collect()
+        processes.filter(|process| self.gi.is_none() || process.gi == self.gi).map(|process| process.pid).collect()
     }
 }
 
@@ -257,11 +214,7 @@ pub(crate) fn settle<'a>(
         };
         unit.state = Some((state, since));
         let weight = match state {
-            State::Productive(_)
-            | State::Starved(_)
-            | State::Throttled
-            | State::Headroom
-            | State::Idle => facts.weight,
+            State::Productive(_) | State::Starved(_) | State::Throttled | State::Headroom | State::Idle => facts.weight,
             _ => Weight::NONE,
         };
         let (class, demand) = match facts.engine {
@@ -321,21 +274,14 @@ fn state(
     if facts.throttled && facts.deficit() >= 0.05 {
         return State::Throttled;
     }
-    let lasts = unit
-        .recovered_since
-        .is_none_or(|since| now.boottime.saturating_sub(since) < STARVED_LEAVES);
+    let lasts = unit.recovered_since.is_none_or(|since| now.boottime.saturating_sub(since) < STARVED_LEAVES);
     if let (Some(cause), true) = (blame.and_then(|active| active.claim.cause), lasts) {
         return State::Starved(cause);
     }
-    let busy =
-        facts.util.is_some_and(|util| util > 0.0) || matches!(facts.demand, Demand::Present { .. });
+    let busy = facts.util.is_some_and(|util| util > 0.0) || matches!(facts.demand, Demand::Present { .. });
     match (facts.demand, facts.weight.w.0 > 0 && busy) {
         (Demand::Met, _) if facts.util.is_none_or(|util| util < 0.05) => State::Headroom,
-        (_, true) => State::Productive(if tokens {
-            Progress::Decode
-        } else {
-            Progress::Other
-        }),
+        (_, true) => State::Productive(if tokens { Progress::Decode } else { Progress::Other }),
         // Work outstanding and no progress at all: a rule will say whose doing; until then it is lost, unexplained.
         (Demand::Present { .. }, false) => State::Starved(Cause::Unexplained),
         (Demand::Met, _) => State::Headroom,
@@ -345,9 +291,10 @@ fn state(
 
 /// An engine's process holds the GPU and its page is not there yet: the port is bound before it listens.
 fn loading(facts: &UnitFacts<'_>) -> bool {
-    facts.engine.is_some_and(|engine| {
-        engine.page.missing() == Some(Missing::Gone) && engine.generation_tokens.get().is_none()
-    }) && facts.util.is_none_or(|util| util < 0.6)
+    facts
+        .engine
+        .is_some_and(|engine| engine.page.missing() == Some(Missing::Gone) && engine.generation_tokens.get().is_none())
+        && facts.util.is_none_or(|util| util < 0.6)
 }
 
 fn reason(missing: Missing) -> Unknown {
@@ -355,8 +302,6 @@ fn reason(missing: Missing) -> Unknown {
         Missing::TimedOut => Unknown::Hung,
         Missing::Released => Unknown::Released,
         Missing::Stale | Missing::NotYet => Unknown::Stale,
-        Missing::Unsupported | Missing::Denied | Missing::Gone | Missing::Malformed => {
-            Unknown::NvmlError
-        }
+        Missing::Unsupported | Missing::Denied | Missing::Gone | Missing::Malformed => Unknown::NvmlError,
     }
 }

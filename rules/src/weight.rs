@@ -28,10 +28,7 @@ pub(crate) struct PowerNormal {
 impl PowerNormal {
     /// Learns from a second in which a context was held and nothing ran.
     pub(crate) fn learn(&mut self, gpu: &Gpu) {
-        let held = gpu
-            .processes
-            .get()
-            .is_some_and(|processes| !processes.is_empty());
+        let held = gpu.processes.get().is_some_and(|processes| !processes.is_empty());
         let still = gpu.util.copied().is_some_and(|util| util.0 == 0);
         if let (true, true, Some(power)) = (held, still, gpu.power.copied()) {
             let power = to_f64(power.0);
@@ -41,48 +38,26 @@ impl PowerNormal {
 }
 
 /// The best weight that there is.
-pub(crate) fn of(
-    gpu: Option<&Gpu>,
-    engine: Option<&EngineSignals>,
-    power: PowerNormal,
-    now: Nanos,
-) -> Option<Weight> {
+pub(crate) fn of(gpu: Option<&Gpu>, engine: Option<&EngineSignals>, power: PowerNormal, now: Nanos) -> Option<Weight> {
     let gpu = |read: fn(&Gpu) -> Option<f64>| gpu.and_then(read);
-    let watts = (
-        gpu(|gpu| milliwatts(&gpu.power)),
-        gpu(|gpu| milliwatts(&gpu.power_limit)),
-    );
+    let watts = (gpu(|gpu| milliwatts(&gpu.power)), gpu(|gpu| milliwatts(&gpu.power_limit)));
     let proxy = proxy(gpu(utilization), watts.0, watts.1, power);
     // A long prefill moves no counter until it is complete: flat counters on a GPU that burns power are no proof.
     let flat = |tokens: f64| tokens <= 0.0 && proxy.is_some_and(|proxy| proxy >= PREFILL_PROXY);
     let sources = [
-        (
-            WeightSource::Tokens,
-            engine
-                .and_then(|engine| tokens(engine, now))
-                .filter(|tokens| !flat(*tokens)),
-        ),
+        (WeightSource::Tokens, engine.and_then(|engine| tokens(engine, now)).filter(|tokens| !flat(*tokens))),
         (WeightSource::Gpm, gpu(|gpu| gpu.gpm.get().and_then(gpm))),
         (WeightSource::Proxy, proxy),
         (WeightSource::Util, gpu(utilization)),
     ];
-    sources.into_iter().find_map(|(source, w)| {
-        Some(Weight {
-            w: Part::from_fraction(w?),
-            source,
-        })
-    })
+    sources.into_iter().find_map(|(source, w)| Some(Weight { w: Part::from_fraction(w?), source }))
 }
 
 /// Progress against the own normal. Within twice the ordinary scatter it *is* the normal: a clamp at one alone
 /// would book the noise of every healthy engine as a loss.
 fn tokens(engine: &EngineSignals, now: Nanos) -> Option<f64> {
     let progress = engine.progress(now)?;
-    Some(if progress >= 1.0 - 2.0 * engine.scatter() {
-        1.0
-    } else {
-        progress
-    })
+    Some(if progress >= 1.0 - 2.0 * engine.scatter() { 1.0 } else { progress })
 }
 
 pub(crate) fn gpm(gpm: &Gpm) -> Option<f64> {
@@ -100,25 +75,15 @@ fn utilization(gpu: &Gpu) -> Option<f64> {
     gpu.util.copied().map(|util| util.as_fraction())
 }
 
-fn milliwatts(
-    reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Milliwatts>,
-) -> Option<f64> {
+fn milliwatts(reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Milliwatts>) -> Option<f64> {
     reading.copied().map(|power| to_f64(power.0))
 }
 
 /// Utilization times power above context-idle: a GPU that reads 100 % at 70 W does nothing.
-fn proxy(
-    util: Option<f64>,
-    power: Option<f64>,
-    limit: Option<f64>,
-    normal: PowerNormal,
-) -> Option<f64> {
+fn proxy(util: Option<f64>, power: Option<f64>, limit: Option<f64>, normal: PowerNormal) -> Option<f64> {
     let (util, power, limit) = (util?, power?, limit.filter(|limit| *limit > 0.0)?);
     let busy = POWER_BUSY * limit;
-    let context = normal
-        .context
-        .unwrap_or(POWER_CONTEXT * limit)
-        .min(busy * 0.9);
+    let context = normal.context.unwrap_or(POWER_CONTEXT * limit).min(busy * 0.9);
     Some(util * ((power - context) / (busy - context)).clamp(0.0, 1.0))
 }
 
@@ -143,9 +108,6 @@ mod tests {
 
     #[test]
     fn no_power_no_proxy() {
-        assert_eq!(
-            proxy(Some(1.0), None, Some(700.0), PowerNormal::default()),
-            None
-        );
+        assert_eq!(proxy(Some(1.0), None, Some(700.0), PowerNormal::default()), None);
     }
 }

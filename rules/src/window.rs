@@ -28,17 +28,8 @@ impl Window {
             return sample.value.as_ref();
         };
         let age = self.last.stamp.boottime.saturating_sub(sample.at);
-        let limit = self
-            .last
-            .period
-            .0
-            .saturating_mul(u64::from(source.period_ticks()))
-            .saturating_mul(3);
-        if age.0 > limit {
-            Reading::Missing(Missing::Stale)
-        } else {
-            Reading::Value(value)
-        }
+        let limit = self.last.period.0.saturating_mul(u64::from(source.period_ticks())).saturating_mul(3);
+        if age.0 > limit { Reading::Missing(Missing::Stale) } else { Reading::Value(value) }
     }
 
     /// The last two values of a source and the time between them, if both are there and in order.

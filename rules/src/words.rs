@@ -190,9 +190,7 @@ words! {
 }
 
 /// A part of one, in millionths: 0 to 1,000,000.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Part(pub u32);
 
@@ -260,11 +258,7 @@ impl fmt::Display for Micro {
         if decimals == 0 {
             whole = rounded;
         }
-        if width == 0 {
-            write!(f, "{sign}{whole}")
-        } else {
-            write!(f, "{sign}{whole}.{rest:0width$}")
-        }
+        if width == 0 { write!(f, "{sign}{whole}") } else { write!(f, "{sign}{whole}.{rest:0width$}") }
     }
 }
 
@@ -334,12 +328,7 @@ impl State {
             Self::Loading(loading) => loading.as_str(),
             Self::Starved(cause) => cause.as_str(),
             Self::Productive(progress) => progress.as_str(),
-            Self::Unallocated
-            | Self::Stalled
-            | Self::Squatted
-            | Self::Throttled
-            | Self::Headroom
-            | Self::Idle => "",
+            Self::Unallocated | Self::Stalled | Self::Squatted | Self::Throttled | Self::Headroom | Self::Idle => "",
         }
     }
 }
@@ -408,8 +397,5 @@ pub struct Weight {
 
 impl Weight {
     /// For states in which no work is done.
-    pub const NONE: Self = Self {
-        w: Part(0),
-        source: WeightSource::None,
-    };
+    pub const NONE: Self = Self { w: Part(0), source: WeightSource::None };
 }

@@ -24,12 +24,7 @@ impl Focus {
     pub fn of(known: &Tick) -> Self {
         let mut focus = Self::default();
         if let Some(gpus) = known.gpu.as_ref().and_then(|sample| sample.value.get()) {
-            for process in gpus
-                .devices
-                .iter()
-                .filter_map(|gpu| gpu.processes.get())
-                .flatten()
-            {
+            for process in gpus.devices.iter().filter_map(|gpu| gpu.processes.get()).flatten() {
                 focus.pids.insert(process.pid);
             }
         }
@@ -46,12 +41,7 @@ impl Focus {
             }
         }
         if let Some(engines) = known.engine.as_ref().and_then(|sample| sample.value.get()) {
-            focus.ports.extend(
-                engines
-                    .engines
-                    .iter()
-                    .filter_map(|engine| local_port(&engine.url)),
-            );
+            focus.ports.extend(engines.engines.iter().filter_map(|engine| local_port(&engine.url)));
         }
         focus
     }
@@ -62,14 +52,11 @@ impl Focus {
 pub fn local_port(url: &str) -> Option<u16> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
-    let host_port = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, host)| host);
+    let host_port = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let (host, port) = match host_port.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
         _ => (host_port, if scheme == "https" { 443 } else { 80 }),
     };
-    let local =
-        host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == "0.0.0.0";
+    let local = host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == "0.0.0.0";
     local.then_some(port)
 }

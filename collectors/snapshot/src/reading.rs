@@ -57,9 +57,7 @@ impl Missing {
     }
 
     fn from_word(word: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|missing| missing.as_str() == word)
+        Self::ALL.into_iter().find(|missing| missing.as_str() == word)
     }
 }
 
@@ -193,14 +191,9 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ReadingVisitor<T> {
             if map.next_key::<de::IgnoredAny>()?.is_some() {
                 return Err(de::Error::custom("a missing value has no other field"));
             }
-            return Missing::from_word(&word)
-                .map(Reading::Missing)
-                .ok_or_else(|| {
-                    de::Error::unknown_variant(
-                        &word,
-                        &["unsupported", "denied", "gone", "timed_out", "..."],
-                    )
-                });
+            return Missing::from_word(&word).map(Reading::Missing).ok_or_else(|| {
+                de::Error::unknown_variant(&word, &["unsupported", "denied", "gone", "timed_out", "..."])
+            });
         }
         let peeked = Peeked { first, rest: map };
         T::deserialize(de::value::MapAccessDeserializer::new(peeked)).map(Reading::Value)
@@ -216,20 +209,14 @@ struct Peeked<A> {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Peeked<A> {
     type Error = A::Error;
 
-    fn next_key_seed<K: de::DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, A::Error> {
+    fn next_key_seed<K: de::DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
         match self.first.take() {
             Some(key) => seed.deserialize(key.into_deserializer()).map(Some),
             None => self.rest.next_key_seed(seed),
         }
     }
 
-    fn next_value_seed<V: de::DeserializeSeed<'de>>(
-        &mut self,
-        seed: V,
-    ) -> Result<V::Value, A::Error> {
+    fn next_value_seed<V: de::DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
         self.rest.next_value_seed(seed)
     }
 }

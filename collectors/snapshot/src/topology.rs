@@ -50,29 +50,18 @@ impl PciAddress {
     /// Equal but for the function: what a kernel line can tell.
     #[must_use]
     pub fn same_slot(self, other: Self) -> bool {
-        Self {
-            function: 0,
-            ..self
-        } == Self {
-            function: 0,
-            ..other
-        }
+        Self { function: 0, ..self } == Self { function: 0, ..other }
     }
 }
 
 fn hex(text: &str, width: usize) -> Option<u32> {
-    let fits =
-        !text.is_empty() && text.len() <= width && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let fits = !text.is_empty() && text.len() <= width && text.bytes().all(|b| b.is_ascii_hexdigit());
     fits.then(|| u32::from_str_radix(text, 16).ok()).flatten()
 }
 
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:04x}:{:02x}:{:02x}.{}",
-            self.domain, self.bus, self.device, self.function
-        )
+        write!(f, "{:04x}:{:02x}:{:02x}.{}", self.domain, self.bus, self.device, self.function)
     }
 }
 
@@ -85,8 +74,7 @@ impl Serialize for PciAddress {
 impl<'de> Deserialize<'de> for PciAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::parse(&text)
-            .ok_or_else(|| D::Error::custom(alloc::format!("not a PCI address: {text:?}")))
+        Self::parse(&text).ok_or_else(|| D::Error::custom(alloc::format!("not a PCI address: {text:?}")))
     }
 }
 
@@ -154,9 +142,7 @@ impl PciDevice {
     /// The node that it is near: its own, or that of the nearest ancestor.
     #[must_use]
     pub fn near_node(&self) -> Option<u32> {
-        self.numa_node
-            .copied()
-            .or_else(|| self.numa_node_inherited.copied())
+        self.numa_node.copied().or_else(|| self.numa_node_inherited.copied())
     }
 
     /// How far apart two devices are by their paths, as `nvidia-smi topo -m` classes them. Where firmware does not
@@ -173,12 +159,7 @@ impl PciDevice {
                 _ => PathClass::Unknown,
             };
         }
-        let common = self
-            .bridges
-            .iter()
-            .zip(&other.bridges)
-            .take_while(|(a, b)| a == b)
-            .count();
+        let common = self.bridges.iter().zip(&other.bridges).take_while(|(a, b)| a == b).count();
         let below = |device: &Self| device.bridges.len() - common;
         match common {
             0 => PathClass::Phb,

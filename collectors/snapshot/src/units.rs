@@ -68,9 +68,7 @@ unit!(
 );
 
 /// Degrees Celsius.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Celsius(pub i32);
 
@@ -118,23 +116,15 @@ impl Permille {
 
 /// An integer as a float: exact up to 2^53, rounded beyond.
 #[must_use]
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the one place where an integer becomes a float; exact below 2^53"
-)]
+#[expect(clippy::cast_precision_loss, reason = "the one place where an integer becomes a float; exact below 2^53")]
 pub fn to_f64(value: u64) -> f64 {
     value as f64
 }
 
 /// A float as the nearest integer; nothing when it is negative, not finite, or beyond the type.
 #[must_use]
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the range is checked in the line above"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked in the line above")]
 pub fn from_f64(value: f64) -> Option<u64> {
     let rounded = value + 0.5;
-    (value.is_finite() && value >= 0.0 && rounded < 18_446_744_073_709_551_615.0)
-        .then_some(rounded as u64)
+    (value.is_finite() && value >= 0.0 && rounded < 18_446_744_073_709_551_615.0).then_some(rounded as u64)
 }

@@ -91,11 +91,7 @@ impl Account {
                 *total = total.saturating_add(share.gpu_time(u128::from(slice_ns)).0);
             }
         }
-        let total = |((bucket, source), time)| Total {
-            bucket,
-            source,
-            time,
-        };
+        let total = |((bucket, source), time)| Total { bucket, source, time };
         totals.into_iter().map(total).collect()
     }
 
@@ -132,13 +128,7 @@ impl Account {
     }
 
     /// Books a stretch at the size that the unit has now. The parts sum to one.
-    pub(super) fn book(
-        &mut self,
-        state: State,
-        source: WeightSource,
-        parts: &[(Bucket, u64)],
-        length: Nanos,
-    ) {
+    pub(super) fn book(&mut self, state: State, source: WeightSource, parts: &[(Bucket, u64)], length: Nanos) {
         if length.0 == 0 {
             return;
         }
@@ -163,11 +153,7 @@ impl Account {
         let (slices, slices_whole) = (self.slices, self.slices_whole);
         let same = |held: &Share| held.slices == slices && held.slices_whole == slices_whole;
         let at = self.shares.iter().position(same).unwrap_or_else(|| {
-            self.shares.push(Share {
-                slices,
-                slices_whole,
-                ..Share::default()
-            });
+            self.shares.push(Share { slices, slices_whole, ..Share::default() });
             self.shares.len().saturating_sub(1)
         });
         &mut self.shares[at]

@@ -44,28 +44,18 @@ impl Interval {
         if from.boot_id != to.boot_id || to.boot_id.0.is_empty() {
             let gap = to.realtime.checked_sub(from.realtime);
             return Self {
-                unknown: stretch(
-                    Unknown::HostDown,
-                    gap.unwrap_or_default().min(HOST_DOWN_MOST),
-                ),
+                unknown: stretch(Unknown::HostDown, gap.unwrap_or_default().min(HOST_DOWN_MOST)),
                 rest: Nanos(0),
                 advances: true,
                 steps: u64::from(gap.is_none()),
             };
         }
         let Some(length) = to.boottime.checked_sub(from.boottime) else {
-            return Self {
-                steps: 1,
-                ..Self::default()
-            };
+            return Self { steps: 1, ..Self::default() };
         };
         let awake = to.monotonic.checked_sub(from.monotonic);
         let asleep = length.saturating_sub(awake.unwrap_or(length));
-        let asleep = if asleep > SUSPEND_FLOOR {
-            asleep
-        } else {
-            Nanos(0)
-        };
+        let asleep = if asleep > SUSPEND_FLOOR { asleep } else { Nanos(0) };
         let mut unknown = stretch(Unknown::Suspended, asleep);
         let mut rest = length.saturating_sub(asleep);
         if resumed {
@@ -73,12 +63,7 @@ impl Interval {
             rest = Nanos(0);
         }
         let jumped = apart(to.realtime, from.realtime.saturating_add(length)) > WALL_JUMP;
-        Self {
-            unknown,
-            rest,
-            advances: true,
-            steps: u64::from(jumped).saturating_add(u64::from(awake.is_none())),
-        }
+        Self { unknown, rest, advances: true, steps: u64::from(jumped).saturating_add(u64::from(awake.is_none())) }
     }
 }
 

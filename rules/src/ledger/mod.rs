@@ -85,16 +85,8 @@ impl Ledger {
     }
 
     /// Gives the interval to every unit that had an account before it.
-    fn book(
-        &mut self,
-        interval: &Interval,
-        period: Nanos,
-        present: &BTreeMap<&UnitId, &UnitJudgement>,
-    ) {
-        let gpus: BTreeSet<&UnitId> = present
-            .iter()
-            .map(|(id, unit)| unit.gpu.as_ref().unwrap_or(id))
-            .collect();
+    fn book(&mut self, interval: &Interval, period: Nanos, present: &BTreeMap<&UnitId, &UnitJudgement>) {
+        let gpus: BTreeSet<&UnitId> = present.iter().map(|(id, unit)| unit.gpu.as_ref().unwrap_or(id)).collect();
         for (id, account) in &mut self.accounts {
             if account.retired {
                 continue;

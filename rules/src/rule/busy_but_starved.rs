@@ -14,9 +14,7 @@ use crate::{Cause, Micro, Part, Rejected, Severity, WeightSource, attribution};
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let unit = view.unit;
     if unit.engine.is_none() {
-        return Outcome::Unsupported(
-            "no engine is linked to this GPU: give its metrics page with --engine URL".into(),
-        );
+        return Outcome::Unsupported("no engine is linked to this GPU: give its metrics page with --engine URL".into());
     }
     let Some(util) = unit.util else {
         return Outcome::Suspended("no utilization is read".to_string());
@@ -24,11 +22,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let (Some(deviation), WeightSource::Tokens) = (&unit.deviation, unit.weight.source) else {
         return Outcome::Suspended("the workload's own normal is not learnt yet".into());
     };
-    let floor = if view.active {
-        view.policy.starved_clear
-    } else {
-        view.policy.starved_warn
-    };
+    let floor = if view.active { view.policy.starved_clear } else { view.policy.starved_warn };
     let starved = unit.deficit() >= floor.as_fraction() && unit.deficit_since.is_some();
     let busy = util >= view.policy.busy_util.as_fraction();
     let wanted = matches!(unit.demand, Demand::Present { .. });
@@ -62,13 +56,7 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
         }
     }
     // The most convincing; of equals the first by name.
-    let best = blames.into_iter().reduce(|best, next| {
-        if next.confidence > best.confidence {
-            next
-        } else {
-            best
-        }
-    });
+    let best = blames.into_iter().reduce(|best, next| if next.confidence > best.confidence { next } else { best });
     let progress = format!(
         "busy at {} % utilization, {} % of its normal progress",
         Micro::from_f64(util * 100.0),
@@ -115,12 +103,7 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
     }
 }
 
-fn consider_disk(
-    view: &View<'_>,
-    disk: &str,
-    blames: &mut Vec<attribution::Blame>,
-    rejected: &mut Vec<Rejected>,
-) {
+fn consider_disk(view: &View<'_>, disk: &str, blames: &mut Vec<attribution::Blame>, rejected: &mut Vec<Rejected>) {
     match attribution::disk(view, disk) {
         Ok(blame) => blames.push(blame),
         Err(no) => rejected.push(no),

@@ -16,17 +16,11 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let Some(md) = view.host.md else {
         return Outcome::Unsupported("no reading of software RAID".into());
     };
-    let path: Vec<&MdArray> = md
-        .arrays
-        .iter()
-        .filter(|array| view.unit.path.arrays.contains(&array.name))
-        .collect();
+    let path: Vec<&MdArray> = md.arrays.iter().filter(|array| view.unit.path.arrays.contains(&array.name)).collect();
     if path.is_empty() {
         return Outcome::Absent;
     }
-    let syncing = path
-        .into_iter()
-        .filter(|array| array.sync.get() == Some(&SyncState::Running));
+    let syncing = path.into_iter().filter(|array| array.sync.get() == Some(&SyncState::Running));
     let mut suspended = None;
     let mut info = None;
     for array in syncing {
@@ -35,11 +29,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
             info.get_or_insert_with(|| information(view, array));
             continue;
         };
-        let floor = if view.active {
-            view.policy.starved_clear
-        } else {
-            view.policy.starved_warn
-        };
+        let floor = if view.active { view.policy.starved_clear } else { view.policy.starved_warn };
         let bad = view.unit.deficit() >= floor.as_fraction() && view.unit.deficit_since.is_some();
         if bad
             && (view.active || attribution::deviates(deviation, view))
@@ -71,16 +61,11 @@ fn impact(view: &View<'_>, array: &MdArray, blame: attribution::Blame) -> Claim 
     evidence.extend(blame.evidence);
     let mut rejected = attribution::cleared(view);
     let others = view.host.md.into_iter().flat_map(|md| &md.arrays);
-    let others = others
-        .filter(|other| other.name != array.name && other.sync.get() == Some(&SyncState::Running));
+    let others = others.filter(|other| other.name != array.name && other.sync.get() == Some(&SyncState::Running));
     rejected.extend(others.filter_map(|other| attribution::array(view, other).err()));
     Claim {
         variant: array.action.get().map(ToString::to_string),
-        severity: if critical {
-            Severity::Critical
-        } else {
-            Severity::Warn
-        },
+        severity: if critical { Severity::Critical } else { Severity::Warn },
         cause: Some(Cause::Storage),
         object: array.name.clone(),
         onset: view.unit.deficit_since.unwrap_or(view.host.now),
@@ -94,12 +79,7 @@ fn impact(view: &View<'_>, array: &MdArray, blame: attribution::Blame) -> Claim 
 }
 
 fn information(view: &View<'_>, array: &MdArray) -> Claim {
-    let began = view
-        .host
-        .signals
-        .arrays
-        .get(&array.name)
-        .and_then(|signals| signals.sync_since);
+    let began = view.host.signals.arrays.get(&array.name).and_then(|signals| signals.sync_since);
     Claim {
         variant: array.action.get().map(ToString::to_string),
         severity: Severity::Info,
@@ -123,19 +103,13 @@ fn describe(array: &MdArray) -> String {
         text.push_str(&format!(" {} %", Micro::from_f64(percent)));
     }
     if let Some(speed) = array.sync_speed.copied() {
-        text.push_str(&format!(
-            " at {} MB/s",
-            Micro::from_f64(to_f64(speed.0) / 1e6)
-        ));
+        text.push_str(&format!(" at {} MB/s", Micro::from_f64(to_f64(speed.0) / 1e6)));
     }
     text
 }
 
 fn percent(array: &MdArray) -> Option<f64> {
-    let fine = array
-        .sync_done_fine
-        .copied()
-        .zip(array.sync_total_fine.copied());
+    let fine = array.sync_done_fine.copied().zip(array.sync_total_fine.copied());
     let (done, total) = fine.or_else(|| array.sync_done.copied().zip(array.sync_total.copied()))?;
     (total.0 > 0).then(|| to_f64(done.0) / to_f64(total.0) * 100.0)
 }
@@ -156,21 +130,13 @@ fn sync_evidence(array: &MdArray) -> Vec<Evidence> {
         push(format!("progress of {action}"), percent, "%");
     }
     if let Some(speed) = array.sync_speed.copied() {
-        push(
-            format!("speed of {action}, per member"),
-            to_f64(speed.0) / 1e6,
-            "MB/s",
-        );
+        push(format!("speed of {action}, per member"), to_f64(speed.0) / 1e6, "MB/s");
     }
     if let Some(degraded) = array.degraded.copied() {
         push("members missing".into(), f64::from(degraded), "members");
     }
     if let Some(minimum) = array.sync_speed_min.copied() {
-        push(
-            "speed below which md never yields".into(),
-            to_f64(minimum.0) / 1e6,
-            "MB/s",
-        );
+        push("speed below which md never yields".into(), to_f64(minimum.0) / 1e6, "MB/s");
     }
     evidence
 }
@@ -189,8 +155,6 @@ fn advice(array: &MdArray) -> String {
         Some(MdAction::Reshape) => {
             format!("an operator reshapes the array: `{slow}`, or drain the node until it is done")
         }
-        _ => format!(
-            "the array resynchronises after an unclean stop: `{slow}`, or drain the node until it is done"
-        ),
+        _ => format!("the array resynchronises after an unclean stop: `{slow}`, or drain the node until it is done"),
     }
 }
