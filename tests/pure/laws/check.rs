@@ -1,6 +1,10 @@
 //! The laws, as questions to a saved ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::num::NonZero;
+use std::ops::Range;
+use std::thread;
 
 use gpuprod_rules::ledger::{Account, Share};
 use gpuprod_rules::{Bucket, Cause, Fault, Judgement, Ledger, State};
@@ -14,6 +18,8 @@ pub(crate) trait Book: Clone {
     fn resume(&mut self);
     fn save(&self) -> String;
     fn load(&mut self, saved: &str) -> Result<(), String>;
+    /// The figures.
+    fn ledger(&self) -> &Ledger;
 }
 
 impl Book for Ledger {
@@ -29,6 +35,9 @@ impl Book for Ledger {
     fn load(&mut self, saved: &str) -> Result<(), String> {
         *self = serde_json::from_str(saved).map_err(|error| error.to_string())?;
         Ok(())
+    }
+    fn ledger(&self) -> &Ledger {
+        self
     }
 }
 
@@ -52,69 +61,102 @@ pub(crate) struct Broken {
     pub(crate) what: String,
 }
 
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.law, self.what)
+    }
+}
+
+/// Puts the laws to the ledger over the schedules of these seeds, on all cores. Gives the first break that it
+/// finds, if any, and the number of ticks.
+pub(crate) fn sweep(seeds: &Range<u64>) -> (Option<String>, u64) {
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    let one = |worker: usize| {
+        let mut ticks = 0;
+        for seed in seeds.clone().skip(worker).step_by(workers) {
+            let schedule = Schedule::new(seed);
+            ticks += schedule.beats.len() as u64;
+            if let Some(first) = broken(&Ledger::default(), &schedule).first() {
+                let troubles = schedule.troubles;
+                return (Some(format!("schedule {seed} {troubles:?}: {first}")), ticks);
+            }
+        }
+        (None, ticks)
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..workers).map(|w| scope.spawn(move || one(w))).collect();
+        let mut all = (None, 0);
+        for worker in running {
+            let (bad, ticks) = worker.join().unwrap_or_else(|_| (Some("a panic".to_owned()), 0));
+            all = (all.0.or(bad), all.1 + ticks);
+        }
+        all
+    })
+}
+
 /// Lets a book live through a schedule, with cuts and restarts, and puts the laws to each of its saved states. All
 /// that are broken at the first bad state come back.
 pub(crate) fn broken<B: Book>(fresh: &B, schedule: &Schedule) -> Vec<Broken> {
-    let mut rng = Rng(!schedule.seed);
-    let (mut book, mut uncut, mut shuffled) = (fresh.clone(), fresh.clone(), fresh.clone());
+    let mut book = fresh.clone();
     let mut oracle = Oracle::default();
     let mut before = Ledger::default();
     let mut found = Vec::new();
     for beat in &schedule.beats {
         if beat.cut || beat.restart {
-            let saved = book.save();
-            inspect(&saved, &mut before, &oracle, &mut found);
-            if let Err(what) = book.load(&saved) {
-                found.push(Broken {
-                    law: Law::L9CuttingIsNothing,
-                    what,
-                });
-            }
+            save_and_load(&mut book, &mut before, &oracle, &mut found);
             if !found.is_empty() {
                 return found;
             }
         }
         if beat.restart {
             book.resume();
-            uncut.resume();
-            shuffled.resume();
         }
         oracle.beat(beat);
         book.charge(&beat.judgement);
-        uncut.charge(&beat.judgement);
+    }
+    let saved = book.save();
+    save_and_load(&mut book, &mut before, &oracle, &mut found);
+    // One more life tells whether both laws hold; only if not, two more tell which does not.
+    if saved != live(fresh, schedule, true) {
+        let uncut = live(fresh, schedule, false);
+        let law = if saved == uncut { Law::L7OrderIsIrrelevant } else { Law::L9CuttingIsNothing };
+        let what = "other bytes at the end".to_owned();
+        found.push(Broken { law, what });
+    }
+    found
+}
+
+/// The saved form after a schedule without any cut, in the order given or in another.
+fn live<B: Book>(fresh: &B, schedule: &Schedule, shuffled: bool) -> String {
+    let mut rng = Rng(!schedule.seed);
+    let mut book = fresh.clone();
+    for beat in &schedule.beats {
+        if beat.restart {
+            book.resume();
+        }
+        if !shuffled {
+            book.charge(&beat.judgement);
+            continue;
+        }
         let mut judgement = beat.judgement.clone();
         rng.shuffle(&mut judgement.units);
         for unit in &mut judgement.units {
             rng.shuffle(&mut unit.split);
         }
-        shuffled.charge(&judgement);
+        book.charge(&judgement);
     }
-    let saved = book.save();
-    inspect(&saved, &mut before, &oracle, &mut found);
-    let uncut = uncut.save();
-    for (law, same) in [
-        (Law::L9CuttingIsNothing, saved == uncut),
-        (Law::L7OrderIsIrrelevant, uncut == shuffled.save()),
-    ] {
-        if !same {
-            let what = "other bytes at the end".to_owned();
-            found.push(Broken { law, what });
-        }
-    }
-    found
+    book.save()
 }
 
-fn inspect(saved: &str, before: &mut Ledger, oracle: &Oracle, found: &mut Vec<Broken>) {
-    let ledger: Ledger = match serde_json::from_str(saved) {
-        Ok(ledger) => ledger,
-        Err(error) => {
-            let what = format!("not a ledger: {error}");
-            return found.push(Broken {
-                law: Law::L9CuttingIsNothing,
-                what,
-            });
-        }
-    };
+/// The book goes on as what was saved of it, and that is what the laws are put to.
+fn save_and_load<B: Book>(book: &mut B, before: &mut Ledger, oracle: &Oracle, found: &mut Vec<Broken>) {
+    match book.load(&book.save()) {
+        Ok(()) => inspect(book.ledger(), before, oracle, found),
+        Err(what) => found.push(Broken { law: Law::L9CuttingIsNothing, what }),
+    }
+}
+
+fn inspect(ledger: &Ledger, before: &mut Ledger, oracle: &Oracle, found: &mut Vec<Broken>) {
     let mut check = |law, holds: bool, what: &dyn Fn() -> String| {
         if !holds {
             let what = what();
@@ -124,54 +166,35 @@ fn inspect(saved: &str, before: &mut Ledger, oracle: &Oracle, found: &mut Vec<Br
     for (id, old) in &before.accounts {
         let kept = ledger.accounts.get(id);
         let fell = kept.is_none_or(|new| decreased(old, new));
-        check(Law::L5NothingDecreases, !fell, &|| {
-            format!("{id}: {old:?} became {kept:?}")
-        });
+        check(Law::L5NothingDecreases, !fell, &|| format!("{id}: {old:?} became {kept:?}"));
     }
     for (id, expected) in &oracle.units {
         let none = Account::default();
         let account = ledger.accounts.get(id).unwrap_or(&none);
         let owned = !expected.lost || ledger.accounts.contains_key(id);
-        check(Law::L10LostStaysOwned, owned, &|| {
-            format!("{id} has no account")
-        });
+        check(Law::L10LostStaysOwned, owned, &|| format!("{id} has no account"));
         account_laws(account, expected, &mut |law, holds, what| {
             check(law, holds, &|| format!("{id}: {}", what()));
         });
     }
     let strangers = ledger.accounts.len() > oracle.units.len();
-    check(Law::L1StatesSumToObserved, !strangers, &|| {
-        "accounts of nobody".to_owned()
-    });
-    *before = ledger;
+    check(Law::L1StatesSumToObserved, !strangers, &|| "accounts of nobody".to_owned());
+    before.clone_from(ledger);
 }
 
-fn account_laws(
-    account: &Account,
-    expected: &Expected,
-    check: &mut dyn FnMut(Law, bool, &dyn Fn() -> String),
-) {
-    let sizes = |share: &Share| {
-        (
-            (share.slices, share.slices_whole),
-            i128::from(share.observed.0),
-        )
-    };
+fn account_laws(account: &Account, expected: &Expected, check: &mut dyn FnMut(Law, bool, &dyn Fn() -> String)) {
+    let sizes = |share: &Share| ((share.slices, share.slices_whole), i128::from(share.observed.0));
     let observed: BTreeMap<Size, i128> = account.shares.iter().map(sizes).collect();
-    check(
-        Law::L1StatesSumToObserved,
-        observed == expected.observed,
-        &|| format!("observed {observed:?}, was {:?}", expected.observed),
-    );
+    check(Law::L1StatesSumToObserved, observed == expected.observed, &|| {
+        format!("observed {observed:?}, was {:?}", expected.observed)
+    });
     let mut states: BTreeMap<State, i128> = BTreeMap::new();
     let mut buckets: BTreeMap<Bucket, i128> = BTreeMap::new();
     for share in &account.shares {
         let states_sum: i128 = share.states.iter().map(|s| i128::from(s.1.0)).sum();
         let buckets_sum: i128 = share.buckets.iter().map(|b| i128::from(b.2)).sum();
         let time = i128::from(share.observed.0);
-        check(Law::L1StatesSumToObserved, states_sum == time, &|| {
-            format!("states {states_sum}, observed {time}")
-        });
+        check(Law::L1StatesSumToObserved, states_sum == time, &|| format!("states {states_sum}, observed {time}"));
         let all = time * i128::from(share.slices);
         check(Law::L2BucketsSumToObserved, buckets_sum == all, &|| {
             format!("buckets {buckets_sum}, observed x slices {all}")
@@ -205,15 +228,11 @@ fn account_laws(
             _ => (Law::L2BucketsSumToObserved, got <= want + near),
         };
         let holds = holds && got >= want - near;
-        check(law, holds, &|| {
-            format!("{bucket:?} {got}, was {want} (millionths)")
-        });
+        check(law, holds, &|| format!("{bucket:?} {got}, was {want} (millionths)"));
     }
-    check(
-        Law::L10LostStaysOwned,
-        account.retired == expected.retired,
-        &|| format!("retired {}, was {}", account.retired, expected.retired),
-    );
+    check(Law::L10LostStaysOwned, account.retired == expected.retired, &|| {
+        format!("retired {}, was {}", account.retired, expected.retired)
+    });
 }
 
 fn get<K: Ord>(map: &BTreeMap<K, i128>, key: &K) -> i128 {
@@ -232,8 +251,6 @@ fn decreased(old: &Account, new: &Account) -> bool {
             let mut buckets = new.buckets.iter();
             buckets.any(|b| (b.0, b.1) == (old.0, old.1) && b.2 >= old.2)
         };
-        new.observed < old.observed
-            || !old.states.iter().all(state)
-            || !old.buckets.iter().all(bucket)
+        new.observed < old.observed || !old.states.iter().all(state) || !old.buckets.iter().all(bucket)
     })
 }

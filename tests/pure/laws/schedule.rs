@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpuprod_rules::{
-    Bucket, Cause, Class, Fault, Judgement, Loading, Overhead, Part, Progress, State, UnitId,
-    UnitJudgement, Unknown, Weight, WeightSource,
+    Bucket, Cause, Class, Fault, Judgement, Loading, Overhead, Part, Progress, State, UnitId, UnitJudgement, Unknown,
+    Weight, WeightSource,
 };
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{BootId, Stamp};
@@ -177,11 +177,7 @@ impl Schedule {
         let kinds = &kinds[..count];
         let beats = 50 + rng.below(20);
         let mut node = Node::new(rng);
-        let mut schedule = Self {
-            seed,
-            beats: vec![node.first()],
-            troubles: kinds.iter().copied().collect(),
-        };
+        let mut schedule = Self { seed, beats: vec![node.first()], troubles: kinds.iter().copied().collect() };
         for i in 1..beats {
             // Each kind once for sure, then at random.
             let sure = (i % 3 == 0).then(|| usize::try_from(i / 3 - 1).ok());
@@ -198,13 +194,7 @@ impl Schedule {
 
 impl Node {
     fn new(mut rng: Rng) -> Self {
-        let gpu = |i| Gpu {
-            name: format!("GPU-{i}"),
-            instances: Vec::new(),
-            mig: false,
-            absent_for: 0,
-            lost: false,
-        };
+        let gpu = |i| Gpu { name: format!("GPU-{i}"), instances: Vec::new(), mig: false, absent_for: 0, lost: false };
         let gpus = (0..1 + rng.below(4)).map(gpu).collect();
         let boottime = HOUR + rng.below(HOUR);
         Self {
@@ -239,11 +229,7 @@ impl Node {
     fn live(&mut self, asleep: u64, seen: u64) -> Vec<(Truth, u64)> {
         let debt = std::mem::take(&mut self.debt);
         self.pass(debt + asleep + seen, debt + seen);
-        let awake = if std::mem::take(&mut self.absent) {
-            Truth::Is(Unknown::AgentDown)
-        } else {
-            Truth::Seen
-        };
+        let awake = if std::mem::take(&mut self.absent) { Truth::Is(Unknown::AgentDown) } else { Truth::Seen };
         vec![(Truth::Is(Unknown::Suspended), asleep), (awake, seen)]
     }
 
@@ -259,10 +245,7 @@ impl Node {
         let paid = length.min(self.debt);
         if paid < length {
             // Clocks are read one after the other: up to 100 ms apart is no suspend.
-            let apart = self
-                .rng
-                .pick(&[0, 0, 0, 1, 40 * MS, 100 * MS])
-                .min(length - paid);
+            let apart = self.rng.pick(&[0, 0, 0, 1, 40 * MS, 100 * MS]).min(length - paid);
             let truth = self.live(0, length - paid);
             self.stamp.monotonic.0 -= apart;
             truth
@@ -283,28 +266,15 @@ impl Node {
         let mut truth = match trouble {
             Some(Trouble::Gap) => {
                 let (p, odd_ns) = (self.period, self.rng.below(HOUR));
-                let lengths = [
-                    p * 5 / 2 + 1,
-                    3 * p,
-                    10 * SEC,
-                    10 * SEC + 1,
-                    9 * SEC,
-                    odd_ns,
-                ];
+                let lengths = [p * 5 / 2 + 1, 3 * p, 10 * SEC, 10 * SEC + 1, 9 * SEC, odd_ns];
                 let length = self.rng.pick(&lengths);
                 self.live(0, length)
             }
             Some(Trouble::Restart) => {
                 restart = true;
                 self.absent = true;
-                let length = self
-                    .rng
-                    .pick(&[0, 1, self.period, 20 * SEC, 9 * 24 * HOUR + 7]);
-                if length == 0 {
-                    self.plain()
-                } else {
-                    self.live(0, length)
-                }
+                let length = self.rng.pick(&[0, 1, self.period, 20 * SEC, 9 * 24 * HOUR + 7]);
+                if length == 0 { self.plain() } else { self.live(0, length) }
             }
             Some(Trouble::Reboot) => {
                 restart = !self.rng.one_in(8);
@@ -340,11 +310,7 @@ impl Node {
                 let truth = self.plain();
                 let by = self.rng.below(2 * HOUR);
                 let wall = self.stamp.realtime.0;
-                self.stamp.realtime.0 = if self.rng.one_in(2) {
-                    wall + by
-                } else {
-                    wall - by
-                };
+                self.stamp.realtime.0 = if self.rng.one_in(2) { wall + by } else { wall - by };
                 truth
             }
             Some(Trouble::Vanish) => {
@@ -360,13 +326,7 @@ impl Node {
             Some(Trouble::Appear) => {
                 let name = format!("GPU-{}", self.gpus.len());
                 if self.gpus.len() < 7 {
-                    self.gpus.push(Gpu {
-                        name,
-                        instances: Vec::new(),
-                        mig: false,
-                        absent_for: 0,
-                        lost: false,
-                    });
+                    self.gpus.push(Gpu { name, instances: Vec::new(), mig: false, absent_for: 0, lost: false });
                 }
                 self.plain()
             }
@@ -396,9 +356,7 @@ impl Node {
     /// The counting clocks start anew, or cannot be matched with their past: only the wall clock tells.
     fn reboot(&mut self, boot_id: String) -> Vec<(Truth, u64)> {
         let odd_ns = self.rng.below(HOUR);
-        let down = self
-            .rng
-            .pick(&[SEC, 90 * SEC, odd_ns, WEEK, WEEK + 1, 9 * 24 * HOUR]);
+        let down = self.rng.pick(&[SEC, 90 * SEC, odd_ns, WEEK, WEEK + 1, 9 * 24 * HOUR]);
         let rtc_back = self.rng.pick(&[0, 0, 0, 600 * SEC, HOUR]);
         let unreadable = boot_id.is_empty();
         self.stamp.boot_id = BootId(boot_id);
@@ -458,20 +416,10 @@ impl Node {
         }
         let fates = self.fates(&there);
         self.rng.shuffle(&mut units);
-        let judgement = Judgement {
-            stamp: self.stamp.clone(),
-            period: Nanos(self.period),
-            units,
-            ..Judgement::default()
-        };
+        let judgement =
+            Judgement { stamp: self.stamp.clone(), period: Nanos(self.period), units, ..Judgement::default() };
         let cut = self.rng.one_in(16);
-        Beat {
-            judgement,
-            truth,
-            fates,
-            restart,
-            cut,
-        }
+        Beat { judgement, truth, fates, restart, cut }
     }
 
     /// Compares who is there with who is booked. A whole GPU's id is its name; a part's id ends in it, or begins
@@ -521,14 +469,8 @@ fn verdict(rng: &mut Rng, lost: bool, odd: bool) -> (State, Weight, Vec<(Bucket,
         0 => whole(State::Idle, Bucket::Idle),
         1 => whole(State::Headroom, Bucket::Headroom),
         2 => whole(State::Unallocated, Bucket::Unallocated),
-        3 => whole(
-            State::Unknown(Unknown::Hung),
-            Bucket::Unknown(Unknown::Hung),
-        ),
-        4 => whole(
-            State::Loading(Loading::Weights),
-            Bucket::Overhead(Overhead::Loading),
-        ),
+        3 => whole(State::Unknown(Unknown::Hung), Bucket::Unknown(Unknown::Hung)),
+        4 => whole(State::Loading(Loading::Weights), Bucket::Overhead(Overhead::Loading)),
         kind => {
             let million = 1 + u32::try_from(rng.below(999_999)).unwrap_or(0);
             let w = Part(rng.pick(&[0, 1, 333_333, 500_000, 999_999, 1_000_000, million, million]));
@@ -547,11 +489,7 @@ fn verdict(rng: &mut Rng, lost: bool, odd: bool) -> (State, Weight, Vec<(Bucket,
             }
             split.push((Bucket::Lost(Cause::Unexplained), Part(left)));
             rng.shuffle(&mut split);
-            let state = if kind > 7 {
-                State::Starved(Cause::Storage)
-            } else {
-                State::Productive(Progress::Decode)
-            };
+            let state = if kind > 7 { State::Starved(Cause::Storage) } else { State::Productive(Progress::Decode) };
             (state, Weight { w, source }, split)
         }
     }
@@ -564,16 +502,9 @@ fn odd_verdict(rng: &mut Rng, source: WeightSource) -> (State, Weight, Vec<(Buck
     match rng.below(4) {
         0 => split.clear(),
         1 => split.push((Bucket::Productive, Part(600_000))),
-        2 => split.push((
-            Bucket::Idle,
-            Part(rng.pick(&[1, 299_999, 300_001, 1_000_000])),
-        )),
+        2 => split.push((Bucket::Idle, Part(rng.pick(&[1, 299_999, 300_001, 1_000_000])))),
         _ => {}
     }
     rng.shuffle(&mut split);
-    (
-        State::Productive(Progress::Train),
-        Weight { w, source },
-        split,
-    )
+    (State::Productive(Progress::Train), Weight { w, source }, split)
 }

@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 
 use gpuprod_rules::ledger::Share;
-use gpuprod_rules::{
-    Bucket, Cause, Fault, Judgement, Ledger, State, UnitId, UnitJudgement, Unknown, WeightSource,
-};
+use gpuprod_rules::{Bucket, Cause, Fault, Judgement, Ledger, State, UnitId, UnitJudgement, Unknown, WeightSource};
 use gpuprod_snapshot::Stamp;
 
 use super::check::{Book, Law};
@@ -62,10 +60,7 @@ type Cut = (Vec<(Unknown, u64)>, u64);
 
 impl Twin {
     pub(crate) fn with(bug: Bug) -> Self {
-        Self {
-            bug,
-            data: Ledger::default(),
-        }
+        Self { bug, data: Ledger::default() }
     }
 
     /// None: the clock went backwards.
@@ -93,11 +88,7 @@ impl Twin {
         self.data.clock_steps += u64::from(m1 < m0);
         let off = i128::from(new.realtime.0) - i128::from(old.realtime.0) - i128::from(length);
         self.data.clock_steps += u64::from(off.abs() > 1_000_000_000);
-        let mut asleep = if m1 < m0 {
-            0
-        } else {
-            length.saturating_sub(m1 - m0)
-        };
+        let mut asleep = if m1 < m0 { 0 } else { length.saturating_sub(m1 - m0) };
         if asleep <= 100_000_000 || self.bug == Bug::SuspendedCountedAsWork {
             asleep = 0;
         }
@@ -109,24 +100,13 @@ impl Twin {
         Some((unknown, rest))
     }
 
-    fn unit(
-        &mut self,
-        id: &UnitId,
-        judged: Option<&UnitJudgement>,
-        replaced: bool,
-        cut: &Cut,
-        period: u64,
-    ) {
+    fn unit(&mut self, id: &UnitId, judged: Option<&UnitJudgement>, replaced: bool, cut: &Cut, period: u64) {
         let (unknown, rest) = (&cut.0, cut.1);
         for &(reason, length) in unknown {
             self.put_unknown(id, reason, length);
         }
         let Some(judged) = judged else {
-            let reason = if replaced {
-                Unknown::Missed
-            } else {
-                Unknown::NvmlError
-            };
+            let reason = if replaced { Unknown::Missed } else { Unknown::NvmlError };
             self.put_unknown(id, reason, rest);
             if let Some(account) = self.data.accounts.get_mut(id) {
                 account.retired = replaced;
@@ -136,8 +116,7 @@ impl Twin {
             }
             return;
         };
-        let seen = 2 * u128::from(rest) <= 5 * u128::from(period)
-            || (judged.cumulative && rest <= 10_000_000_000);
+        let seen = 2 * u128::from(rest) <= 5 * u128::from(period) || (judged.cumulative && rest <= 10_000_000_000);
         if !seen {
             self.put_unknown(id, Unknown::Missed, rest);
         }
@@ -170,11 +149,7 @@ impl Twin {
         if self.bug != Bug::OrderDecidesTies {
             parts.sort_unstable();
         }
-        let mut over = if self.bug == Bug::PartAboveOne {
-            0
-        } else {
-            over.max(0)
-        };
+        let mut over = if self.bug == Bug::PartAboveOne { 0 } else { over.max(0) };
         let mut cutting = parts.clone();
         cutting.sort_unstable();
         for (bucket, part) in cutting {
@@ -190,23 +165,10 @@ impl Twin {
 
     fn put_unknown(&mut self, id: &UnitId, reason: Unknown, length: u64) {
         let parts = [(Bucket::Unknown(reason), 1_000_000)];
-        self.put(
-            id,
-            State::Unknown(reason),
-            WeightSource::None,
-            &parts,
-            length,
-        );
+        self.put(id, State::Unknown(reason), WeightSource::None, &parts, length);
     }
 
-    fn put(
-        &mut self,
-        id: &UnitId,
-        state: State,
-        source: WeightSource,
-        parts: &[(Bucket, i128)],
-        length: u64,
-    ) {
+    fn put(&mut self, id: &UnitId, state: State, source: WeightSource, parts: &[(Bucket, i128)], length: u64) {
         let Some(account) = self.data.accounts.get_mut(id) else {
             return;
         };
@@ -214,18 +176,11 @@ impl Twin {
             return;
         }
         let size = (account.slices, account.slices_whole);
-        let at = account
-            .shares
-            .iter()
-            .position(|s| (s.slices, s.slices_whole) == size);
+        let at = account.shares.iter().position(|s| (s.slices, s.slices_whole) == size);
         let at = at.unwrap_or(account.shares.len());
         if at == account.shares.len() {
             let (slices, slices_whole) = size;
-            account.shares.push(Share {
-                slices,
-                slices_whole,
-                ..Share::default()
-            });
+            account.shares.push(Share { slices, slices_whole, ..Share::default() });
         }
         let share = &mut account.shares[at];
         share.observed.0 = share.observed.0.saturating_add(length);
@@ -246,8 +201,7 @@ impl Twin {
             given.push((-(amount * part % 1_000_000), i, *bucket, whole));
         }
         given.sort_unstable();
-        let mut buckets: BTreeMap<_, _> =
-            share.buckets.drain(..).map(|b| ((b.0, b.1), b.2)).collect();
+        let mut buckets: BTreeMap<_, _> = share.buckets.drain(..).map(|b| ((b.0, b.1), b.2)).collect();
         for (_, _, bucket, mut whole) in given {
             let remainders_count = !matches!(self.bug, Bug::LostRemainder | Bug::FloatArithmetic);
             if left > 0 && remainders_count {
@@ -262,11 +216,7 @@ impl Twin {
     }
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "the fault itself"
-)]
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "the fault itself")]
 fn float_part(amount: i128, part: i128) -> i128 {
     (amount as f64 * (part as f64 / 1e6)).round() as i128
 }
@@ -274,11 +224,7 @@ fn float_part(amount: i128, part: i128) -> i128 {
 impl Book for Twin {
     fn charge(&mut self, judgement: &Judgement) {
         let new = &judgement.stamp;
-        let units: BTreeMap<&UnitId, &UnitJudgement> = judgement
-            .units
-            .iter()
-            .map(|unit| (&unit.unit, unit))
-            .collect();
+        let units: BTreeMap<&UnitId, &UnitJudgement> = judgement.units.iter().map(|unit| (&unit.unit, unit)).collect();
         if matches!(self.bug, Bug::NewUnitBackdated | Bug::NewSizeForOldTime) {
             for (id, unit) in &units {
                 let known = self.data.accounts.contains_key(*id);
@@ -294,11 +240,7 @@ impl Book for Twin {
             let cut = self.cut(&old, new);
             moves = cut.is_some();
             let cut = cut.unwrap_or_default();
-            let open = self
-                .data
-                .accounts
-                .iter()
-                .filter(|(_, account)| !account.retired);
+            let open = self.data.accounts.iter().filter(|(_, account)| !account.retired);
             let open: Vec<_> = open.map(|(id, a)| (id.clone(), a.gpu.clone())).collect();
             for (id, gpu) in open {
                 let judged = units.get(&id).copied();
@@ -341,5 +283,9 @@ impl Book for Twin {
             upto.boottime.0 -= upto.boottime.0 % 1000;
         }
         Ok(())
+    }
+
+    fn ledger(&self) -> &Ledger {
+        &self.data
     }
 }
