@@ -1,1 +1,26 @@
-//! stub
+//! The binary's rooms: configuration, the one clock, the one pipeline, the metric catalogue, and everything that
+//! shows or sends a frame.
+//!
+//! One way through: a [`source`] gives ticks (live or from a recording), [`pipeline::Pipeline::feed`] turns each
+//! into a frame, and whatever is printed, served or sent is a projection of that frame.
+
+pub mod agent;
+pub mod catalogue;
+pub mod check;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod doctor;
+pub mod http;
+pub mod pipeline;
+pub mod recording;
+pub mod replay;
+pub mod run;
+pub mod seen;
+pub mod sink;
+pub mod snapshot;
+pub mod socket;
+pub mod source;
+pub mod state_dir;
+pub mod text;
+pub mod top;

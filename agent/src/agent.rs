@@ -1,0 +1,89 @@
+//! The daemon: the tick thread feeds the pipeline and renders pages; the `net` thread serves them.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+
+use anyhow::{Context, Result};
+
+use crate::http::{self, Shelf};
+use crate::pipeline::Pipeline;
+use crate::run::{Settings, live};
+use crate::source::Stop;
+use crate::{socket, state_dir};
+
+/// Runs until asked to stop. What it says goes to `err`: where it serves, and what it does without.
+///
+/// # Errors
+/// When the port or the socket is taken, or the `net` thread cannot be started.
+pub fn run(mut settings: Settings, stop: &Stop, err: &mut dyn Write) -> Result<()> {
+    let state = settings.config.state_dir();
+    settings.options.state_dir = state_dir::make(&state).is_ok().then_some(state);
+    let config = &settings.config;
+    let http = if config.http.enabled {
+        let listen = config.http.listen;
+        let listener = TcpListener::bind(listen)
+            .with_context(|| format!("listen on {listen} (is another agent running? the key is http.listen)"))?;
+        writeln!(err, "gpuprod {}: http://{}/metrics", env!("CARGO_PKG_VERSION"), listener.local_addr()?)?;
+        Some(listener)
+    } else {
+        None
+    };
+    let socket = if config.socket.enabled { bind(&settings, err)? } else { None };
+    let shelf = Shelf::default();
+    net(http, socket, &shelf)?;
+    let mut pipeline = Pipeline::new(config.rules.policy.clone());
+    for tick in live(&settings, stop) {
+        shelf.accept(&pipeline.feed(&tick));
+    }
+    let path = config.socket_path();
+    if config.socket.enabled && socket::ask(&path).is_ok() {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// Another agent is an error; a directory that cannot be made costs `check` its baselines and nothing else.
+fn bind(settings: &Settings, err: &mut dyn Write) -> Result<Option<UnixListener>> {
+    let path = settings.config.socket_path();
+    match socket::bind(&path) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            Err(error).with_context(|| format!("listen on {}", path.display()))
+        }
+        Err(error) => {
+            writeln!(err, "without the unix socket {}: {error}", path.display())?;
+            Ok(None)
+        }
+    }
+}
+
+/// Starts the `net` thread.
+fn net(http: Option<TcpListener>, socket: Option<UnixListener>, shelf: &Shelf) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .context("start the network runtime")?;
+    let (pages, frames) = (shelf.clone(), shelf.clone());
+    let serve = async move {
+        let http = async {
+            match http {
+                Some(listener) => http::serve(listener, pages).await,
+                None => std::future::pending().await,
+            }
+        };
+        let socket = async {
+            match socket {
+                Some(listener) => socket::serve(listener, frames).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(http, socket)
+    };
+    std::thread::Builder::new()
+        .name("net".to_owned())
+        .spawn(move || runtime.block_on(serve))
+        .context("start the net thread")?;
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The agent about itself.
+
+use gpuprod_snapshot::{Missing, Sample, Source};
+
+use super::{Exact, Kind, Metric, Points};
+use crate::pipeline::Frame;
+
+pub(super) const METRICS: &[Metric] = &[
+    Metric {
+        name: "gpuprod.self.info",
+        kind: Kind::Gauge,
+        unit: "",
+        labels: &["version"],
+        help: "Version of the agent.",
+        read: |_, out| out.put(&[env!("CARGO_PKG_VERSION")], 1_u32.exact()),
+    },
+    Metric {
+        name: "gpuprod.self.tick.period",
+        kind: Kind::Gauge,
+        unit: "s",
+        labels: &[],
+        help: "Nominal length of a tick.",
+        read: |frame, out| out.put(&[], frame.known.period.exact()),
+    },
+    Metric {
+        name: "gpuprod.self.tick.timestamp",
+        kind: Kind::Gauge,
+        unit: "s",
+        labels: &[],
+        help: "Unix time of the last tick.",
+        read: |frame, out| out.put(&[], frame.known.stamp.realtime.exact()),
+    },
+    Metric {
+        name: "gpuprod.self.collector.duration",
+        kind: Kind::Gauge,
+        unit: "s",
+        labels: &["collector"],
+        help: "How long the last read of the source took.",
+        read: |frame, out| {
+            each(frame, out, |out, name, sample| out.put(&[name], sample.took.exact()));
+        },
+    },
+    Metric {
+        name: "gpuprod.self.collector.success",
+        kind: Kind::Gauge,
+        unit: "",
+        labels: &["collector"],
+        help: "1 when the last read of the source gave a value.",
+        read: |frame, out| {
+            each(frame, out, |out, name, sample| {
+                out.put(&[name], sample.value.get().is_some().exact());
+            });
+        },
+    },
+    Metric {
+        name: "gpuprod.self.collector.missing",
+        kind: Kind::Gauge,
+        unit: "",
+        labels: &["collector", "reason"],
+        help: "1 while the source as a whole gives nothing, and why.",
+        read: |frame, out| {
+            each(frame, out, |out, name, sample| {
+                if let Some(missing) = sample.value.missing() {
+                    out.put(&[name, Missing::as_str(missing)], 1_u32.exact());
+                }
+            });
+        },
+    },
+    Metric {
+        name: "gpuprod.self.collector.age",
+        kind: Kind::Gauge,
+        unit: "s",
+        labels: &["collector"],
+        help: "Age of the source's last sample at the last tick.",
+        read: |frame, out| {
+            let now = frame.known.stamp.boottime;
+            each(frame, out, |out, name, sample| {
+                out.put(&[name], now.saturating_sub(sample.at).exact());
+            });
+        },
+    },
+    Metric {
+        name: "gpuprod.self.probe_hung",
+        kind: Kind::Gauge,
+        unit: "s",
+        labels: &["collector", "call"],
+        help: "For how long a read of the source has not come back, and in which call it is.",
+        read: |frame, out| {
+            for probe in &frame.judgement.probes {
+                out.put(&[&probe.collector, &probe.call], probe.age.exact());
+            }
+            let now = frame.known.stamp.boottime;
+            each(frame, out, |out, name, sample| {
+                if let Some(hung) = &sample.hung {
+                    out.put(&[name, &hung.call], now.saturating_sub(hung.since).exact());
+                }
+            });
+        },
+    },
+    Metric {
+        name: "gpuprod.self.clock.steps",
+        kind: Kind::Counter,
+        unit: "{step}",
+        labels: &[],
+        help: "Steps of the wall clock and counters that stepped back: noted, without effect on the ledger.",
+        read: |frame, out| out.put(&[], frame.ledger.clock_steps.exact()),
+    },
+];
+
+fn each(frame: &Frame<'_>, out: &mut Points, read: impl Fn(&mut Points, &'static str, &Sample<()>)) {
+    for source in Source::ALL {
+        if let Some(sample) = frame.known.status(*source) {
+            read(out, source.as_str(), &sample);
+        }
+    }
+}

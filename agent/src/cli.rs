@@ -1,0 +1,176 @@
+//! Commands and flags. Data goes to stdout, everything else to stderr.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use gpuprod_snapshot::Source;
+use gpuprod_snapshot::units::Nanos;
+
+use crate::config::duration;
+
+/// Was this GPU productive? If not, what starved it, and what did it cost?
+#[derive(Debug, Parser)]
+#[command(name = "gpuprod", version, max_term_width = 100, disable_help_subcommand = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, the reason is on stderr; 3 wrong usage.\n\
+`check` has its own: 0 fine, 1 warning, 2 critical, 3 cannot tell.";
+
+const CHECK_HELP: &str = "Exit codes: 0 fine, 1 warning, 2 critical, 3 cannot tell or wrong usage.\n\
+A running agent is asked first: it has baselines. Alone, `check` can only suspect: it exits with 1 at most.\n\
+With --host-root, --nvml-library or --engine it always looks for itself.\n\n\
+Examples:\n  gpuprod check\n  gpuprod check --for 30s --json\n  gpuprod check --engine http://127.0.0.1:8000/metrics";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Samples this node, serves /metrics and answers `check`, until it is asked to end
+    #[command(after_help = "Without a config file: http://127.0.0.1:9749/metrics.\n\n\
+        Examples:\n  gpuprod agent\n  gpuprod agent --config /etc/gpuprod/gpuprod.yaml")]
+    Agent {
+        /// How the host is read.
+        #[command(flatten)]
+        sampling: Sampling,
+    },
+    /// Prints what can be read of this host now: what belongs into a bug report
+    #[command(after_help = "Examples:\n  gpuprod snapshot\n  gpuprod snapshot --only md,block --json")]
+    Snapshot {
+        /// How the host is read.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// Only these sources
+        #[arg(long, value_name = "SOURCE,...", value_delimiter = ',', value_parser = source)]
+        only: Vec<Source>,
+        /// The tick as JSON, as recordings hold it
+        #[arg(long)]
+        json: bool,
+    },
+    /// One verdict per GPU and for the node, with the cause
+    #[command(after_help = CHECK_HELP)]
+    Check {
+        /// How the host is read.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// How long to look when no agent runs
+        #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
+        time: Nanos,
+        /// The verdicts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What each source can and cannot see here, why, and what mends it
+    #[command(after_help = "Examples:\n  gpuprod doctor\n  sudo gpuprod doctor --json")]
+    Doctor {
+        /// How the host is read.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Records this host into a file that `replay` reads
+    #[command(after_help = "Example:\n  gpuprod record incident.ticks --for 10m")]
+    Record {
+        /// The file to write (`.ticks`: JSON lines, zstd)
+        out: PathBuf,
+        /// How the host is read.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// How long
+        #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = duration::parse)]
+        time: Nanos,
+    },
+    /// Judges a recording: its findings and the ledger, the same bytes each time
+    #[command(
+        after_help = "Examples:\n  gpuprod replay incident.ticks\n  gpuprod replay incident.ticks --policy strict.yaml --json"
+    )]
+    Replay {
+        /// The recording
+        file: PathBuf,
+        /// Thresholds (the keys below rules.policy of the config file)
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The node on one page
+    #[command(after_help = "Example:\n  gpuprod top --once")]
+    Top {
+        /// How the host is read.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// One plain page (the only form of this version)
+        #[arg(long, required = true)]
+        once: bool,
+    },
+    /// Every series: name, kind, unit, labels, help
+    Metrics {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The configuration file
+    Config {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// The child that talks to NVML
+    #[command(hide = true)]
+    NvmlWorker {
+        /// The driver's library.
+        #[arg(long, value_name = "FILE")]
+        library: Option<PathBuf>,
+        /// Held for the life of the child.
+        #[arg(long, value_name = "FILE")]
+        lock: Option<PathBuf>,
+    },
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Says what is wrong with a file, where, and what was probably meant
+    Check {
+        /// The file; by default the one that the agent would read
+        file: Option<PathBuf>,
+    },
+    /// Prints the default file, every line commented
+    Default,
+    /// Prints every key with its type, default and help as JSON
+    Schema,
+}
+
+/// Flags of every command that reads the host; they win over the config file.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Sampling {
+    /// Where proc/, sys/ and dev/ of the host are
+    #[arg(long, value_name = "DIR")]
+    pub host_root: Option<PathBuf>,
+    /// The NVML library
+    #[arg(long, value_name = "FILE")]
+    pub nvml_library: Option<PathBuf>,
+    /// Metrics page of an LLM engine; may be given again
+    #[arg(long, value_name = "URL", value_parser = engine)]
+    pub engine: Vec<String>,
+    /// The config file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+fn source(word: &str) -> Result<Source, String> {
+    let known = Source::ALL.iter().copied();
+    known.clone().find(|source| source.as_str() == word).ok_or_else(|| {
+        let names: Vec<&str> = known.map(Source::as_str).collect();
+        format!("sources: {}", names.join(", "))
+    })
+}
+
+fn engine(url: &str) -> Result<String, String> {
+    if crate::config::is_http(url) { Ok(url.to_owned()) } else { Err("must begin with http:// or https://".to_owned()) }
+}

@@ -1,0 +1,134 @@
+//! What is wrong with a configuration file, where, and what was probably meant.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_saphyr::Error as Yaml;
+
+/// Sections of rooms that this version does not have yet: their names are taken.
+const RESERVED: &[&str] = &["tenants", "prices", "alerts", "otlp", "history", "store", "logging", "labels"];
+
+/// Says `FILE:LINE:COLUMN: what`, the line itself with a mark below it, and a hint.
+#[derive(Debug)]
+pub struct Error {
+    path: PathBuf,
+    /// Line and column, from 1; none when the whole file is meant.
+    at: Option<(u64, u64)>,
+    what: String,
+    line: Option<String>,
+    hint: Option<String>,
+}
+
+impl Error {
+    pub(super) fn plain(path: &Path, what: String) -> Self {
+        Self { path: path.to_owned(), at: None, what, line: None, hint: None }
+    }
+
+    pub(super) fn unreadable(path: &Path, error: &dyn std::error::Error) -> Self {
+        Self::plain(path, error.to_string())
+    }
+
+    pub(super) fn yaml(path: &Path, text: &str, error: &Yaml) -> Self {
+        let at = error.location().map(|at| (at.line(), at.column())).filter(|(line, _)| *line > 0);
+        let (what, hint) = describe(error.without_snippet());
+        let line = at
+            .and_then(|(line, _)| usize::try_from(line).ok())
+            .and_then(|line| text.lines().nth(line.checked_sub(1)?))
+            .map(|line| line.chars().take(160).collect());
+        Self { path: path.to_owned(), at, what, line, hint }
+    }
+
+    /// Line and column, from 1.
+    #[must_use]
+    pub fn at(&self) -> Option<(u64, u64)> {
+        self.at
+    }
+}
+
+fn describe(error: &Yaml) -> (String, Option<String>) {
+    match error {
+        Yaml::SerdeUnknownField { field, expected, .. } => {
+            let hint = if RESERVED.contains(&field.as_str()) {
+                Some(format!(
+                    "the section {field} belongs to a part that gpuprod {} does not have yet",
+                    env!("CARGO_PKG_VERSION")
+                ))
+            } else {
+                suggest(field, expected, "keys here")
+            };
+            (format!("unknown key `{field}`"), hint)
+        }
+        Yaml::SerdeUnknownVariant { variant, expected, .. } => {
+            (format!("unknown word `{variant}`"), suggest(variant, expected, "words here"))
+        }
+        other => {
+            let text = other.to_string();
+            let first = text.lines().next().unwrap_or("not valid YAML");
+            (first.strip_prefix("error: ").unwrap_or(first).to_owned(), None)
+        }
+    }
+}
+
+fn suggest(word: &str, valid: &[&'static str], list: &str) -> Option<String> {
+    let nearest = valid
+        .iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .min()
+        .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3 + 1)
+        .map(|(_, candidate)| format!("did you mean `{candidate}`? "));
+    let valid = valid.join(", ");
+    (!valid.is_empty()).then(|| format!("{}{list}: {valid}", nearest.unwrap_or_default()))
+}
+
+/// Edits (insert, delete, replace) from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(64).enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, y) in row.iter_mut().skip(1).zip(&b) {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = *cell;
+            left = replaced.min(diagonal + 1).min(left + 1);
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some((line, column)) = self.at {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.what)?;
+        if let (Some(line), Some((number, column))) = (&self.line, self.at) {
+            let indent = usize::try_from(column.saturating_sub(1).min(160)).unwrap_or(0);
+            write!(f, "\n{number:>5} | {line}\n      | {:indent$}^", "")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edit_distance_of_known_pairs() {
+        for (a, b, edits) in [("kitten", "sitting", 3), ("", "abc", 3), ("same", "same", 0), ("lissten", "listen", 1)] {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+            assert_eq!(distance(b, a), edits, "{b} {a}");
+        }
+    }
+}

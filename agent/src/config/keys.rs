@@ -1,0 +1,192 @@
+//! The one table of configuration keys. The default file and the schema are printed from it; tests in
+//! `tests/pure/config.rs` hold it against the types.
+
+use std::fmt::Write as _;
+
+use gpuprod_rules::{Policy, RuleId};
+use serde::Serialize;
+
+/// One key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Key {
+    /// Dotted path (`http.listen`).
+    pub key: String,
+    /// What may stand there.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its default, as it stands in the file.
+    pub default: String,
+    /// What it does.
+    pub help: String,
+}
+
+type Row = (&'static str, &'static str, &'static str, &'static str);
+
+const KEYS: &[Row] = &[
+    (
+        "state_dir",
+        "path or null",
+        "null",
+        "Sockets and locks. null: /run/gpuprod for root, else $XDG_RUNTIME_DIR/gpuprod, else /tmp/gpuprod-UID.",
+    ),
+    (
+        "sampling.period",
+        "duration",
+        "1s",
+        "Length of a tick, 100ms to 60s. A source of period k is read on every k-th tick.",
+    ),
+    (
+        "sampling.deadline",
+        "duration",
+        "600ms",
+        "Time of a tick in which sources may answer; what comes later appears in the next tick. At most nine tenths of the period.",
+    ),
+    (
+        "sampling.host_root",
+        "path",
+        "/",
+        "Where proc/, sys/ and dev/ of the host are: /host in a container. Flag: --host-root.",
+    ),
+    (
+        "sampling.nvml_library",
+        "path or null",
+        "null",
+        "The NVML library. null: the loader's search for libnvidia-ml.so.1. Flag: --nvml-library.",
+    ),
+    (
+        "engines",
+        "list of URLs",
+        "[]",
+        "Metrics pages of LLM engines, for example [\"http://127.0.0.1:8000/metrics\"]. Flag: --engine.",
+    ),
+    ("http.enabled", "true or false", "true", "Serve /metrics, /healthz and /api/v1/frame."),
+    (
+        "http.listen",
+        "address:port",
+        "127.0.0.1:9749",
+        "Where. Whoever reaches it reads all but pids, commands and users.",
+    ),
+    (
+        "socket.enabled",
+        "true or false",
+        "true",
+        "Serve the whole frame on a unix socket (mode 0660), which `gpuprod check` and `top` ask.",
+    ),
+    ("socket.path", "path or null", "null", "Where. null: gpuprod.sock in state_dir."),
+    (
+        "rules.mode",
+        "off | shadow | ticket | page",
+        "shadow",
+        "What a rule does when it fires, unless rules.modes names it. shadow: series and events, no alert.",
+    ),
+    (
+        "rules.modes",
+        "map of rule to mode",
+        "{}",
+        "Modes of single rules, for example {raid_rebuild_impact: page}. Rules: ",
+    ),
+];
+
+/// Words for thresholds; a threshold without one is explained in the rules crate's policy file.
+const POLICY: &[(&str, &str)] = &[
+    ("block_ns", "Length of a block: rules judge means over it."),
+    ("baseline_min_blocks", "Healthy blocks before an own baseline may be used."),
+    ("busy_util", "Utilization from which a GPU counts as busy, in millionths."),
+    ("starved_warn", "Productivity deficit of a warning, in millionths."),
+    ("starved_critical", "Productivity deficit that is critical, in millionths."),
+    ("starved_clear", "Deficit below which starvation is over, in millionths."),
+    ("starved_for_ns", "A deficit must last so long before a rule speaks."),
+    ("starved_clear_ns", "How long it must be good before the rule is silent again."),
+    ("deviation_z", "Distance from the own median, in spreads, that counts as a deviation."),
+    ("cusum_slack", "Slack of the change-point test, in spreads."),
+    ("cusum_alarm", "Alarm level of the change-point test, in spreads."),
+    ("sync_await_ratio", "Member latency over its own baseline from which an array's sync counts as the cause."),
+    ("disk_await_ratio", "Latency of a plain disk over its own baseline from which it counts as the cause."),
+    ("order_slack_blocks", "So many blocks may a cause begin after its effect and still be one."),
+    ("coupling_rho", "Rank correlation between a cause's pressure and the deficit."),
+    ("fault_hold_ns", "An Xid marks the GPU broken for so long after the last one."),
+];
+
+/// All keys, in the order of the file.
+#[must_use]
+pub fn keys() -> Vec<Key> {
+    let fixed = KEYS.iter().map(|(key, kind, default, help)| Key {
+        key: (*key).to_owned(),
+        kind: (*kind).to_owned(),
+        default: (*default).to_owned(),
+        help: if *key == "rules.modes" { format!("{help}{}.", rule_names()) } else { (*help).to_owned() },
+    });
+    fixed.chain(policy_keys()).collect()
+}
+
+fn rule_names() -> String {
+    let names: Vec<&str> = RuleId::ALL.iter().map(|rule| rule.as_str()).collect();
+    names.join(", ")
+}
+
+/// The thresholds' names and defaults are those of the type itself.
+fn policy_keys() -> Vec<Key> {
+    let value = serde_json::to_value(Policy::default()).unwrap_or_default();
+    let fields = value.as_object().cloned().unwrap_or_default();
+    // In the order of the table, what it lacks after that: JSON objects are sorted by name.
+    let place = |name: &str| POLICY.iter().position(|(known, _)| *known == name).unwrap_or(POLICY.len());
+    let mut rows: Vec<_> = fields.into_iter().collect();
+    rows.sort_by_key(|(name, _)| place(name));
+    let key = |(name, default): (String, serde_json::Value)| Key {
+        kind: if default.is_f64() { "number" } else { "integer" }.to_owned(),
+        default: default.to_string(),
+        help: POLICY.get(place(&name)).map_or_else(String::new, |(_, help)| (*help).to_owned()),
+        key: format!("rules.policy.{name}"),
+    };
+    rows.into_iter().map(key).collect()
+}
+
+/// The file in which every line is a comment and says the default.
+#[must_use]
+pub fn default_file() -> String {
+    let mut text = String::from(
+        "# gpuprod.yaml: every line shows a default; remove the leading # of what you change, and of the section\n\
+         # above it. `gpuprod config check FILE` tells what is wrong with it.\n",
+    );
+    let mut open: Vec<String> = Vec::new();
+    for key in keys() {
+        let mut path: Vec<String> = key.key.split('.').map(str::to_owned).collect();
+        let name = path.pop().unwrap_or_default();
+        let shared = open.iter().zip(&path).take_while(|(a, b)| a == b).count();
+        if shared == 0 || path.is_empty() {
+            text.push('\n');
+        }
+        for (depth, section) in path.iter().enumerate().skip(shared) {
+            let _ = writeln!(text, "#{:indent$}{section}:", "", indent = depth * 2);
+        }
+        let indent = path.len() * 2;
+        for line in wrap(&key.help, 100) {
+            let _ = writeln!(text, "#{:indent$}# {line}", "");
+        }
+        let _ = writeln!(text, "#{:indent$}{name}: {}", "", key.default);
+        open = path;
+    }
+    text
+}
+
+/// The table as JSON.
+///
+/// # Errors
+/// None that can happen; the serializer's type has one.
+pub fn schema() -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&keys())
+}
+
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}

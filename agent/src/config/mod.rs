@@ -1,0 +1,205 @@
+//! The configuration: one section per room, every key with a default, unknown keys are errors.
+//!
+//! [`keys`] is the one table of keys; the default file and the schema are printed from it, and tests hold it
+//! against the types below.
+
+pub mod duration;
+mod error;
+mod keys;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use gpuprod_collectors::tree;
+use gpuprod_rules::{Policy, RuleId};
+use gpuprod_snapshot::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::state_dir;
+pub use error::Error;
+pub use keys::{Key, default_file, keys, schema};
+
+/// Read when no `--config` is given and it exists.
+pub const DEFAULT_PATH: &str = "/etc/gpuprod/gpuprod.yaml";
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where sockets and locks live; by default [`state_dir::default`].
+    pub state_dir: Option<PathBuf>,
+    /// How the host is read.
+    pub sampling: Sampling,
+    /// Metrics pages of LLM engines.
+    pub engines: Vec<String>,
+    /// The HTTP server.
+    pub http: Http,
+    /// The unix socket.
+    pub socket: Socket,
+    /// Rules and thresholds.
+    pub rules: Rules,
+}
+
+/// How the host is read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sampling {
+    /// Length of a tick.
+    #[serde(with = "duration")]
+    pub period: Nanos,
+    /// Time of a tick in which collectors may answer; what comes later appears in the next.
+    #[serde(with = "duration")]
+    pub deadline: Nanos,
+    /// Where the host's files are.
+    pub host_root: PathBuf,
+    /// The NVML library.
+    pub nvml_library: Option<PathBuf>,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            period: Nanos::from_secs(1),
+            deadline: Nanos::from_millis(600),
+            host_root: PathBuf::from("/"),
+            nvml_library: None,
+        }
+    }
+}
+
+/// The HTTP server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// Whether it runs.
+    pub enabled: bool,
+    /// Where it listens.
+    pub listen: SocketAddr,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { enabled: true, listen: SocketAddr::from(([127, 0, 0, 1], 9749)) }
+    }
+}
+
+/// The unix socket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Socket {
+    /// Whether it is served.
+    pub enabled: bool,
+    /// Where; by default `gpuprod.sock` in the state directory.
+    pub path: Option<PathBuf>,
+}
+
+impl Default for Socket {
+    fn default() -> Self {
+        Self { enabled: true, path: None }
+    }
+}
+
+/// What a rule may do when it fires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Nothing; it is not even evaluated for the page.
+    Off,
+    /// Series and events, no alert.
+    #[default]
+    Shadow,
+    /// A ticket.
+    Ticket,
+    /// A page.
+    Page,
+}
+
+/// Rules and thresholds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rules {
+    /// Of every rule that `modes` does not name.
+    pub mode: Mode,
+    /// Of single rules.
+    pub modes: BTreeMap<RuleId, Mode>,
+    /// Thresholds.
+    pub policy: Policy,
+}
+
+impl Config {
+    /// Parses a file's text; `path` is for the message.
+    ///
+    /// # Errors
+    /// With line, column and, for an unknown key or word, the nearest valid one.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        let config: Self = from_yaml(text, path)?;
+        config.sane(path)?;
+        Ok(config)
+    }
+
+    /// Reads the given file, or the default one if it exists, or the defaults.
+    ///
+    /// # Errors
+    /// When a given file cannot be read, or a file is wrong.
+    pub fn load(path: Option<&Path>) -> Result<Self, Error> {
+        let default = Path::new(DEFAULT_PATH);
+        let path = match path {
+            Some(path) => path,
+            None if tree::exists(default) => default,
+            None => return Ok(Self::default()),
+        };
+        let text = tree::text(path).map_err(|error| Error::unreadable(path, &error))?;
+        Self::parse(&text, path)
+    }
+
+    /// What types alone cannot say.
+    fn sane(&self, path: &Path) -> Result<(), Error> {
+        let Sampling { period, deadline, .. } = self.sampling;
+        let wrong = |what: &str| Err(Error::plain(path, what.to_owned()));
+        if period < Nanos::from_millis(100) || period > Nanos::from_secs(60) {
+            return wrong("sampling.period must lie between 100ms and 60s");
+        }
+        if deadline.0 == 0 || deadline.0 > period.0 / 10 * 9 {
+            return wrong("sampling.deadline must be above 0 and at most nine tenths of sampling.period");
+        }
+        if let Some(url) = self.engines.iter().find(|url| !is_http(url)) {
+            return wrong(&format!("engines: {url:?} is not a URL that begins with http:// or https://"));
+        }
+        Ok(())
+    }
+
+    /// Where sockets and locks live.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.state_dir.clone().unwrap_or_else(state_dir::default)
+    }
+
+    /// Where the unix socket is.
+    #[must_use]
+    pub fn socket_path(&self) -> PathBuf {
+        let default = || self.state_dir().join("gpuprod.sock");
+        self.socket.path.clone().unwrap_or_else(default)
+    }
+}
+
+/// Reads a file with thresholds alone, as `replay --policy` takes it.
+///
+/// # Errors
+/// As for [`Config::load`].
+pub fn load_policy(path: &Path) -> Result<Policy, Error> {
+    let text = tree::text(path).map_err(|error| Error::unreadable(path, &error))?;
+    from_yaml(&text, path)
+}
+
+fn from_yaml<T: for<'de> Deserialize<'de> + Default>(text: &str, path: &Path) -> Result<T, Error> {
+    // A file in which everything is commented out is an empty document: all defaults.
+    let parsed: Result<Option<T>, _> = serde_saphyr::from_str(text);
+    parsed.map(Option::unwrap_or_default).map_err(|error| Error::yaml(path, text, &error))
+}
+
+/// Whether this is a URL that the engine collector can ask.
+#[must_use]
+pub fn is_http(url: &str) -> bool {
+    url.starts_with("http://") || url.starts_with("https://")
+}

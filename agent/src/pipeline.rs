@@ -1,0 +1,86 @@
+//! The only path from a tick to what is shown: live, replay, check and tests all go through [`Pipeline::feed`].
+
+use std::borrow::Cow;
+
+use gpuprod_rules::{Judge, Judgement, Ledger, Policy};
+use gpuprod_snapshot::{Missing, Reading, Tick};
+use serde::{Deserialize, Serialize};
+
+/// Everything that was learnt, and the accounts.
+#[derive(Debug, Default)]
+pub struct Pipeline {
+    judge: Judge,
+    ledger: Ledger,
+}
+
+/// What is known, judged and booked after one tick. Its JSON form is what the agent serves and `check` reads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Frame<'a> {
+    /// The last sample of every source; its stamp is the frame's time.
+    pub known: Cow<'a, Tick>,
+    /// What the judge says.
+    pub judgement: Cow<'a, Judgement>,
+    /// The accounts.
+    pub ledger: Cow<'a, Ledger>,
+}
+
+impl Pipeline {
+    /// Has learnt nothing, has booked nothing.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self { judge: Judge::new(policy), ledger: Ledger::default() }
+    }
+
+    /// Judges a tick and books the time since the one before. The frame borrows; nothing is copied for a replay.
+    pub fn feed(&mut self, tick: &Tick) -> Frame<'_> {
+        let judgement = self.judge.step(tick);
+        self.ledger.charge(&judgement);
+        Frame {
+            known: Cow::Borrowed(self.judge.known()),
+            judgement: Cow::Owned(judgement),
+            ledger: Cow::Borrowed(&self.ledger),
+        }
+    }
+
+    /// The accounts so far.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+impl Frame<'_> {
+    /// A copy that outlives the pipeline's next step.
+    #[must_use]
+    pub fn to_owned(&self) -> Frame<'static> {
+        Frame {
+            known: Cow::Owned(self.known.as_ref().clone()),
+            judgement: Cow::Owned(self.judgement.as_ref().clone()),
+            ledger: Cow::Owned(self.ledger.as_ref().clone()),
+        }
+    }
+
+    /// What any user of the node may see on the loopback port: without pids, commands, users and cgroup paths.
+    #[must_use]
+    pub fn public(&self) -> Frame<'static> {
+        let mut frame = self.to_owned();
+        let known = frame.known.to_mut();
+        known.proc = None;
+        known.cgroup = None;
+        if let Some(Reading::Value(gpus)) = known.gpu.as_mut().map(|sample| &mut sample.value) {
+            for gpu in &mut gpus.devices {
+                gpu.processes = Reading::Missing(Missing::Denied);
+            }
+        }
+        if let Some(Reading::Value(xids)) = known.xid.as_mut().map(|sample| &mut sample.value) {
+            for event in &mut xids.events {
+                event.pid = None;
+                event.name = None;
+            }
+        }
+        if let Some(Reading::Value(psi)) = known.psi.as_mut().map(|sample| &mut sample.value) {
+            psi.cgroups.clear();
+        }
+        frame
+    }
+}

@@ -1,0 +1,190 @@
+//! A recording through the pipeline: the findings as they come and go, and the ledger at the end. The same
+//! recording gives the same bytes, on any machine.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use gpuprod_rules::ledger::Total;
+use gpuprod_rules::{Finding, Ledger, Policy};
+use gpuprod_snapshot::Stamp;
+use gpuprod_snapshot::units::Nanos;
+use serde::Serialize;
+
+use crate::pipeline::{Frame, Pipeline};
+use crate::recording::{Error, Header, Recording};
+use crate::text;
+
+/// What a recording says.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The recording's own header.
+    pub recording: Header,
+    /// Ticks that were read.
+    pub ticks: u64,
+    /// The first tick's time.
+    pub from: Option<Stamp>,
+    /// The last tick's time.
+    pub to: Option<Stamp>,
+    /// Every finding, in the order in which they were confirmed.
+    pub findings: Vec<Episode>,
+    /// The accounts at the end.
+    pub ledger: Ledger,
+}
+
+/// A finding, from confirmation to clearing.
+#[derive(Debug, Serialize)]
+pub struct Episode {
+    /// As it stood at its worst: the last form of the highest severity.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// Wall-clock time of the tick at which it was gone; none while it stands.
+    pub cleared_realtime: Option<Nanos>,
+}
+
+/// At most so many findings are kept: a recording is foreign input.
+const EPISODES: usize = 100_000;
+
+/// Judges all of a recording. The note says what was torn off its end.
+///
+/// # Errors
+/// When the recording cannot be read.
+pub fn replay(recording: Recording, policy: Policy) -> Result<(Report, Option<String>), Error> {
+    let mut recording = recording;
+    let mut pipeline = Pipeline::new(policy);
+    let mut log = Log::default();
+    let mut report = Report {
+        recording: recording.header().clone(),
+        ticks: 0,
+        from: None,
+        to: None,
+        findings: Vec::new(),
+        ledger: Ledger::default(),
+    };
+    for tick in recording.by_ref() {
+        let tick = tick?;
+        report.ticks += 1;
+        report.from.get_or_insert_with(|| tick.stamp.clone());
+        log.note(&pipeline.feed(&tick));
+        report.to = Some(tick.stamp);
+    }
+    report.findings = log.episodes;
+    report.ledger = pipeline.ledger().clone();
+    Ok((report, recording.torn().map(str::to_owned)))
+}
+
+#[derive(Default)]
+struct Log {
+    episodes: Vec<Episode>,
+    /// Rule, subject and confirmation of what is active now, and its place in the list.
+    active: BTreeMap<(String, String, Nanos), usize>,
+}
+
+impl Log {
+    fn note(&mut self, frame: &Frame<'_>) {
+        if self.active.is_empty() && frame.judgement.findings.is_empty() {
+            return;
+        }
+        let mut still = BTreeMap::new();
+        for finding in &frame.judgement.findings {
+            let key = (finding.rule.as_str().to_owned(), finding.subject.clone(), finding.since);
+            if let Some(place) = self.active.remove(&key) {
+                if let Some(episode) = self.episodes.get_mut(place)
+                    && finding.severity >= episode.finding.severity
+                {
+                    episode.finding = finding.clone();
+                }
+                still.insert(key, place);
+            } else if self.episodes.len() < EPISODES {
+                still.insert(key, self.episodes.len());
+                self.episodes.push(Episode { finding: finding.clone(), cleared_realtime: None });
+            }
+        }
+        for place in std::mem::replace(&mut self.active, still).into_values() {
+            if let Some(episode) = self.episodes.get_mut(place) {
+                episode.cleared_realtime = Some(frame.known.stamp.realtime);
+            }
+        }
+    }
+}
+
+/// As text.
+#[must_use]
+pub fn page(report: &Report) -> String {
+    let mut out = String::new();
+    let at = |stamp: &Option<Stamp>| stamp.as_ref().map_or_else(|| "-".to_owned(), |stamp| text::utc(stamp.realtime));
+    let _ = writeln!(
+        out,
+        "recording of {}: {} ticks of {}, {} to {}",
+        text::clean(&report.recording.host),
+        report.ticks,
+        text::duration(report.recording.period_ns),
+        at(&report.from),
+        at(&report.to)
+    );
+    let _ = writeln!(out, "\nfindings: {}", report.findings.len());
+    for episode in &report.findings {
+        finding(&mut out, &episode.finding, episode.cleared_realtime);
+    }
+    out.push_str("\nledger\n");
+    ledger(&mut out, &report.ledger);
+    out
+}
+
+/// One finding with its evidence.
+fn finding(out: &mut String, finding: &Finding, cleared: Option<Nanos>) {
+    let until = cleared.map_or_else(|| "still active".to_owned(), |at| format!("until {}", text::utc(at)));
+    let variant = finding.variant.as_deref().map(|variant| format!("/{variant}")).unwrap_or_default();
+    let _ = writeln!(
+        out,
+        "{} {} {}{variant} {}: {} ({until})",
+        text::utc(finding.since_realtime),
+        finding.severity.as_str(),
+        finding.rule,
+        text::clean(&finding.subject),
+        text::clean(&finding.summary)
+    );
+    let victims: Vec<&str> = finding.victims.iter().map(|unit| unit.0.as_str()).collect();
+    let _ = writeln!(out, "    victims: {}", text::clean(&victims.join(" ")));
+    for evidence in &finding.evidence {
+        let _ = write!(
+            out,
+            "    evidence: {} of {} is {} {}",
+            text::clean(&evidence.what),
+            text::clean(&evidence.of),
+            evidence.value,
+            text::clean(&evidence.unit)
+        );
+        if let Some(normal) = evidence.normal {
+            let _ = write!(out, ", normal {} +- {} (n {}, z {})", normal.median, normal.spread, normal.n, normal.z);
+        }
+        out.push('\n');
+    }
+    for rejected in &finding.rejected {
+        let of = if rejected.of.is_empty() { String::new() } else { format!(" ({})", text::clean(&rejected.of)) };
+        let _ = writeln!(out, "    not {}{of}: {}", rejected.cause, text::clean(&rejected.why));
+    }
+    if !finding.advice.is_empty() {
+        let _ = writeln!(out, "    do: {}", text::clean(&finding.advice));
+    }
+}
+
+/// Seconds of a whole GPU per unit, bucket and weight source: exact, from integers.
+pub fn ledger(out: &mut String, ledger: &Ledger) {
+    for (unit, account) in &ledger.accounts {
+        let _ = writeln!(out, "{}  observed {} s", text::clean(&unit.0), seconds(account.observed_gpu().0));
+        for Total { bucket, source, time } in account.totals() {
+            let name = match bucket.reason() {
+                "" => bucket.as_str().to_owned(),
+                reason => format!("{}{{{reason}}}", bucket.as_str()),
+            };
+            let _ = writeln!(out, "    {name:<28}{:<8}{:>20} s", source.as_str(), seconds(time.0));
+        }
+    }
+    if ledger.accounts.is_empty() {
+        out.push_str("    no unit was seen\n");
+    }
+}
+
+fn seconds(nanos: u64) -> String {
+    format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
+}

@@ -1,0 +1,263 @@
+//! From the command line to the rooms: what `main` calls, with its output handed in.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use gpuprod_collectors::nvml::worker_main;
+use gpuprod_collectors::{self as collectors, Host, Options, tree};
+use gpuprod_snapshot::units::Nanos;
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::cli::{Cli, Command, ConfigCommand, Sampling};
+use crate::config::{self, Config};
+use crate::pipeline::{Frame, Pipeline};
+use crate::recording::{Header, Recording, Writer};
+use crate::source::{Live, Stop};
+use crate::{agent, catalogue, check, doctor, replay, snapshot, socket, state_dir, top};
+
+/// What a command works with: config and flags together.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The config, flags applied.
+    pub config: Config,
+    /// The host's roots.
+    pub host: Host,
+    /// What collectors need.
+    pub options: Options,
+    /// Flags name another host or source than a running agent samples.
+    pub own_look: bool,
+}
+
+impl Settings {
+    /// Reads the config file and applies the flags.
+    ///
+    /// # Errors
+    /// When the config file is wrong.
+    pub fn resolve(flags: &Sampling) -> Result<Self> {
+        let mut config = Config::load(flags.config.as_deref())?;
+        let own_look = flags.host_root.is_some() || flags.nvml_library.is_some() || !flags.engine.is_empty();
+        if let Some(root) = &flags.host_root {
+            config.sampling.host_root.clone_from(root);
+        }
+        if flags.nvml_library.is_some() {
+            config.sampling.nvml_library.clone_from(&flags.nvml_library);
+        }
+        if !flags.engine.is_empty() {
+            config.engines.clone_from(&flags.engine);
+        }
+        let root = &config.sampling.host_root;
+        let host = Host::at(root).with_nvml(config.sampling.nvml_library.clone());
+        anyhow::ensure!(
+            tree::exists(&host.proc) || tree::exists(&host.sys),
+            "{} has neither proc/ nor sys/: not the root of a host",
+            root.display()
+        );
+        let options = Options { engines: config.engines.clone(), ..Options::default() };
+        Ok(Self { config, host, options, own_look })
+    }
+
+    /// The same for a command that looks once, beside an agent that may be running.
+    ///
+    /// # Errors
+    /// As for [`Settings::resolve`].
+    pub fn one_shot(flags: &Sampling) -> Result<Self> {
+        let mut settings = Self::resolve(flags)?;
+        settings.options.state_dir = state_dir::one_shot(&settings.config.state_dir());
+        Ok(settings)
+    }
+
+    /// The host's name, for people.
+    #[must_use]
+    pub fn host_name(&self) -> String {
+        let name = tree::word(&self.host.proc.join("sys/kernel/hostname"));
+        name.get().cloned().unwrap_or_else(|| "unknown".to_owned())
+    }
+}
+
+/// Ticks of this host until stopped.
+#[must_use]
+pub fn live(settings: &Settings, stop: &Stop) -> Live {
+    let sampling = &settings.config.sampling;
+    Live::start(
+        settings.host.clone(),
+        collectors::all(&settings.options),
+        sampling.period,
+        sampling.deadline,
+        Arc::clone(stop),
+    )
+}
+
+/// Does what was asked; the code is the process's exit code.
+///
+/// # Errors
+/// With the whole chain of causes; a broken pipe among them is no error of ours ([`is_broken_pipe`]).
+pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
+    match cli.command {
+        Command::Agent { sampling } => {
+            agent::run(Settings::resolve(&sampling)?, &stop_flag()?, err)?;
+        }
+        Command::Snapshot { sampling, only, json } => {
+            let tick = snapshot::take(&Settings::one_shot(&sampling)?, &only);
+            print(out, json, &tick, snapshot::table)?;
+        }
+        Command::Check { sampling, time, json } => {
+            let settings = Settings::one_shot(&sampling)?;
+            let report = checked(&settings, time, err)?;
+            print(out, json, &report, check::page)?;
+            return Ok(report.node.level.code());
+        }
+        Command::Doctor { sampling, json } => {
+            let tick = snapshot::take(&Settings::one_shot(&sampling)?, &[]);
+            let diagnoses = doctor::diagnose(&tick);
+            print(out, json, &diagnoses, |diagnoses| doctor::page(diagnoses))?;
+        }
+        Command::Record { out: file, sampling, time } => {
+            let ticks = record(&Settings::one_shot(&sampling)?, &file, time)?;
+            writeln!(err, "{ticks} ticks in {}", file.display())?;
+        }
+        Command::Replay { file, policy, json } => {
+            let policy = policy.map(|path| config::load_policy(&path)).transpose()?;
+            let recording = Recording::open(&file)?;
+            let (report, torn) = replay::replay(recording, policy.unwrap_or_default())
+                .with_context(|| format!("replay {}", file.display()))?;
+            if let Some(note) = torn {
+                writeln!(err, "note: {note}")?;
+            }
+            print(out, json, &report, replay::page)?;
+        }
+        Command::Top { sampling, once: _ } => {
+            let settings = Settings::one_shot(&sampling)?;
+            let host = settings.host_name();
+            let page = match asked(&settings, err)? {
+                Some(frame) => top::page(&frame, &host),
+                None => look(&settings, TOP_TIME, |frame| top::page(frame, &host))?,
+            };
+            out.write_all(page.as_bytes())?;
+        }
+        Command::Metrics { json } => {
+            let metrics: Vec<_> = catalogue::all().collect();
+            print(out, json, &metrics, |metrics| catalogue::names::table(metrics))?;
+        }
+        Command::Config { command } => configured(command, out)?,
+        Command::NvmlWorker { library, lock } => worker_main(library, lock)?,
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+/// How long `top --once` looks when no agent runs: two ticks give rates.
+const TOP_TIME: Nanos = Nanos::from_secs(2);
+
+fn print<T: Serialize>(out: &mut dyn Write, json: bool, value: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
+    if json {
+        serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
+        out.write_all(b"\n")?;
+    } else {
+        out.write_all(text(value).as_bytes())?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Set by SIGTERM or SIGINT; the second signal ends the process at once.
+fn stop_flag() -> Result<Stop> {
+    let stop: Stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
+            .and_then(|_| flag::register(signal, Arc::clone(&stop)))
+            .context("take over SIGTERM and SIGINT")?;
+    }
+    Ok(stop)
+}
+
+/// The running agent's frame, unless flags ask for an own look.
+fn asked(settings: &Settings, err: &mut dyn Write) -> Result<Option<Frame<'static>>> {
+    if settings.own_look {
+        return Ok(None);
+    }
+    let mut paths: Vec<PathBuf> = vec![settings.config.socket_path()];
+    let system = Path::new("/run/gpuprod/gpuprod.sock");
+    if settings.config.socket.path.is_none() && paths.iter().all(|path| path != system) {
+        paths.push(system.to_owned());
+    }
+    for path in paths {
+        match socket::ask(&path) {
+            Ok(frame) => return Ok(Some(frame)),
+            Err(socket::AskError::Nobody) => {}
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                writeln!(err, "note: {}: {error:#}", path.display())?;
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Samples for a while through the pipeline and shows the last frame.
+fn look<T>(settings: &Settings, time: Nanos, show: impl Fn(&Frame<'_>) -> T) -> Result<T> {
+    let mut pipeline = Pipeline::new(settings.config.rules.policy.clone());
+    let mut last = None;
+    let mut ticks = live(settings, &stop_flag()?).for_time(time).peekable();
+    while let Some(tick) = ticks.next() {
+        let frame = pipeline.feed(&tick);
+        if ticks.peek().is_none() {
+            last = Some(show(&frame));
+        }
+    }
+    last.context("stopped before the first tick")
+}
+
+fn checked(settings: &Settings, time: Nanos, err: &mut dyn Write) -> Result<check::Report> {
+    if let Some(frame) = asked(settings, err)? {
+        return Ok(check::report(&frame, check::By::Agent));
+    }
+    look(settings, time, |frame| check::report(frame, check::By::Alone))
+}
+
+fn record(settings: &Settings, path: &Path, time: Nanos) -> Result<u64> {
+    let stop = stop_flag()?;
+    let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+    let written = || format!("write {}", path.display());
+    let header = Header::new(settings.config.sampling.period, settings.host_name());
+    // Flushed with every tick: a crash loses one second.
+    let mut writer = Writer::new(BufWriter::new(file), &header, 1).with_context(written)?;
+    let mut ticks = 0;
+    for tick in live(settings, &stop).for_time(time) {
+        writer.write(&tick).with_context(written)?;
+        ticks += 1;
+    }
+    writer.finish().with_context(written)?;
+    Ok(ticks)
+}
+
+fn configured(command: ConfigCommand, out: &mut dyn Write) -> Result<()> {
+    match command {
+        ConfigCommand::Check { file } => {
+            let path = file.as_deref();
+            Config::load(path)?;
+            let name = path.unwrap_or(Path::new(config::DEFAULT_PATH));
+            if path.is_none() && !tree::exists(name) {
+                writeln!(out, "{} does not exist: all defaults", name.display())?;
+            } else {
+                writeln!(out, "{}: fine", name.display())?;
+            }
+        }
+        ConfigCommand::Default => out.write_all(config::default_file().as_bytes())?,
+        ConfigCommand::Schema => writeln!(out, "{}", config::schema()?)?,
+    }
+    Ok(())
+}
+
+/// Whether the reader of our output has gone away (`gpuprod … | head`): success.
+#[must_use]
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,0 +1,208 @@
+//! What a tick shows of the node, one line per thing: the common part of `snapshot`, `check` and `top`.
+
+use gpuprod_snapshot::gpu::{Gpu, Gpus};
+use gpuprod_snapshot::host::Psi;
+use gpuprod_snapshot::storage::{Block, Md, MdArray, SyncState};
+use gpuprod_snapshot::topology::{LinkState, Pci, PciKind};
+use gpuprod_snapshot::units::Milliwatts;
+use gpuprod_snapshot::{Reading, Sample, Source, Tick};
+
+use crate::text::{bytes, clean, clip, percent, percent_ppb};
+
+/// What each source shows; a source that gave nothing says why.
+#[must_use]
+pub fn lines(tick: &Tick) -> Vec<(Source, Vec<String>)> {
+    let line = |source| (source, of(tick, source));
+    Source::ALL.iter().copied().map(line).collect()
+}
+
+/// What one source shows. Empty: it was not read.
+#[must_use]
+pub fn of(tick: &Tick, source: Source) -> Vec<String> {
+    match source {
+        Source::Gpu => said(tick.gpu.as_ref(), gpus),
+        Source::Engine => said(tick.engine.as_ref(), engines),
+        Source::Md => said(tick.md.as_ref(), arrays),
+        Source::Block => said(tick.block.as_ref(), disks),
+        Source::Psi => said(tick.psi.as_ref(), pressure),
+        Source::Pci => said(tick.pci.as_ref(), pci),
+        Source::Xid => said(tick.xid.as_ref(), |xids| {
+            let count = xids.events.len();
+            vec![format!("{count} new error lines of the NVIDIA driver")]
+        }),
+        Source::Numa => said(tick.numa.as_ref(), |numa| vec![format!("{} NUMA nodes", numa.nodes.len())]),
+        Source::Proc => said(tick.proc.as_ref(), processes),
+        Source::Cgroup => {
+            said(tick.cgroup.as_ref(), |cgroups| vec![format!("{} cgroups that hold GPUs", cgroups.cgroups.len())])
+        }
+        _ => match tick.status(source) {
+            Some(sample) => said(Some(&sample), |()| vec!["read".to_owned()]),
+            None => Vec::new(),
+        },
+    }
+}
+
+fn said<T>(sample: Option<&Sample<T>>, show: fn(&T) -> Vec<String>) -> Vec<String> {
+    match sample.map(|sample| (&sample.value, sample)) {
+        None => Vec::new(),
+        Some((Reading::Value(value), _)) => show(value),
+        Some((Reading::Missing(missing), sample)) if sample.why.is_empty() => {
+            vec![format!("nothing: {missing}")]
+        }
+        Some((Reading::Missing(_), sample)) => vec![format!("nothing: {}", clean(&sample.why))],
+    }
+}
+
+/// A reading as text, or its reason.
+fn show<T>(reading: &Reading<T>, print: impl FnOnce(&T) -> String) -> String {
+    match reading {
+        Reading::Value(value) => print(value),
+        Reading::Missing(missing) => missing.to_string(),
+    }
+}
+
+fn gpus(gpus: &Gpus) -> Vec<String> {
+    if gpus.devices.is_empty() {
+        return vec!["NVML lists no GPU".to_owned()];
+    }
+    gpus.devices.iter().map(gpu).collect()
+}
+
+fn gpu(gpu: &Gpu) -> String {
+    let watts = |reading: &Reading<Milliwatts>| show(reading, |power| (power.0 / 1_000).to_string());
+    let memory = match (gpu.mem_used.copied(), gpu.mem_total.copied()) {
+        (Some(used), Some(total)) => format!("{} of {}", bytes(used.0), bytes(total.0)),
+        _ => show(&gpu.mem_used, |used| bytes(used.0)),
+    };
+    format!(
+        "GPU {} {}: util {}, memory {memory}, power {} of {} W, {} processes",
+        gpu.index,
+        show(&gpu.model, |model| clean(model)),
+        show(&gpu.util, |util| percent(*util)),
+        watts(&gpu.power),
+        watts(&gpu.power_limit),
+        show(&gpu.processes, |processes| processes.len().to_string()),
+    )
+}
+
+fn engines(engines: &gpuprod_snapshot::engine::Engines) -> Vec<String> {
+    if engines.engines.is_empty() {
+        return vec!["no engine was named (--engine URL)".to_owned()];
+    }
+    let line = |engine: &gpuprod_snapshot::engine::Engine| match engine.page.missing() {
+        Some(missing) => {
+            let why = if engine.why.is_empty() { missing.to_string() } else { clean(&engine.why) };
+            format!("{}: no page ({why})", clean(&engine.url))
+        }
+        None => format!(
+            "{} {}: {} running, {} waiting, KV cache {}, {} tokens generated",
+            show(&engine.kind, ToString::to_string),
+            clean(&engine.url),
+            show(&engine.running, u64::to_string),
+            show(&engine.waiting, u64::to_string),
+            show(&engine.kv_usage, |usage| percent_ppb(*usage)),
+            show(&engine.generation_tokens, u64::to_string),
+        ),
+    };
+    engines.engines.iter().map(line).collect()
+}
+
+fn arrays(md: &Md) -> Vec<String> {
+    if md.arrays.is_empty() {
+        return vec!["no md array".to_owned()];
+    }
+    md.arrays.iter().map(array).collect()
+}
+
+/// One array in one line; what matters first.
+fn array(array: &MdArray) -> String {
+    let name = clean(&array.name);
+    let level = show(&array.level, |level| clean(level));
+    if array.is_container {
+        return format!("{name}: container of {} members", array.members.len());
+    }
+    let mut line = format!("{name} {level}: {}", show(&array.state, ToString::to_string));
+    if let (Some(active), Some(all)) = (array.active_disks.copied(), array.raid_disks.copied()) {
+        line += &format!(", {active} of {all} members in sync");
+    }
+    if let Some(missing) = array.degraded.copied().filter(|missing| *missing > 0) {
+        line += &format!(", DEGRADED by {missing}");
+    }
+    let (Some(action), Some(sync)) = (array.action.get(), array.sync.get()) else {
+        return line;
+    };
+    if *sync != SyncState::None {
+        line += &format!(", {action}");
+        if *sync != SyncState::Running {
+            line += &format!(" ({sync})");
+        }
+        if let Some(done) = array.sync_percent.copied() {
+            line += &format!(" {}", percent_ppb(done));
+        }
+        if let Some(speed) = array.sync_speed.copied() {
+            line += &format!(" at {}/s", bytes(speed.0));
+        }
+    }
+    line
+}
+
+fn disks(block: &Block) -> Vec<String> {
+    let whole: Vec<_> = block.devices.iter().filter(|d| d.partition_of.is_none()).collect();
+    let names: Vec<String> = whole.iter().map(|device| clean(&device.name)).collect();
+    let in_flight: u64 =
+        whole.iter().filter_map(|device| device.io.get()).fold(0, |sum, io| sum.saturating_add(io.in_flight));
+    let names = if names.is_empty() { String::new() } else { format!(" ({})", clip(&names.join(" "), 48)) };
+    vec![format!("{} block devices{names}, {in_flight} requests in flight", whole.len())]
+}
+
+fn pressure(psi: &Psi) -> Vec<String> {
+    let some = |reading: &Reading<gpuprod_snapshot::host::Pressure>| {
+        show(reading, |pressure| percent_ppb(pressure.some.avg10))
+    };
+    let system = &psi.system;
+    vec![format!(
+        "tasks waited in the last 10 s: cpu {}, io {}, memory {}",
+        some(&system.cpu),
+        some(&system.io),
+        some(&system.memory)
+    )]
+}
+
+fn pci(pci: &Pci) -> Vec<String> {
+    let of = |kind: &PciKind| pci.devices.iter().filter(|d| d.kind.get() == Some(kind)).count();
+    let narrow = |device: &&gpuprod_snapshot::topology::PciDevice| {
+        device.kind.get().is_some_and(|kind| *kind != PciKind::Bridge) && device.link.state() == LinkState::ReducedWidth
+    };
+    let mut lines = vec![format!(
+        "{} GPUs, {} network cards, {} NVMe, {} devices in all",
+        of(&PciKind::Gpu) + of(&PciKind::Accelerator),
+        of(&PciKind::Nic),
+        of(&PciKind::Nvme),
+        pci.devices.len()
+    )];
+    lines.extend(pci.devices.iter().filter(narrow).map(|device| {
+        format!(
+            "{} {}: link x{} of x{}",
+            show(&device.kind, ToString::to_string),
+            device.address,
+            show(&device.link.width, u32::to_string),
+            show(&device.link.width_max, u32::to_string)
+        )
+    }));
+    lines
+}
+
+fn processes(processes: &gpuprod_snapshot::host::Processes) -> Vec<String> {
+    let mut lines = vec![format!("{} processes that hold GPUs", processes.processes.len())];
+    lines.extend(processes.processes.iter().take(16).map(|process| {
+        format!(
+            "pid {} {}: {}, {} threads, {} blocked",
+            process.pid,
+            show(&process.comm, |comm| clean(comm)),
+            show(&process.state, char::to_string),
+            show(&process.threads, u32::to_string),
+            show(&process.threads_blocked, u32::to_string)
+        )
+    }));
+    lines
+}

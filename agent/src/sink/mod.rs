@@ -1,0 +1,3 @@
+//! Forms in which frames leave the process.
+
+pub mod prometheus;

@@ -1,0 +1,150 @@
+//! The catalogue as a page: Prometheus text 0.0.4 and OpenMetrics 1.0.
+
+use std::fmt::Write as _;
+
+use crate::catalogue::{self, Kind, Metric, Value, names};
+use crate::pipeline::Frame;
+
+/// Which form of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Prometheus text 0.0.4.
+    Text,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl Form {
+    /// The one that an `Accept` header asks for: OpenMetrics when it is named and not refused with `q=0`.
+    #[must_use]
+    pub fn accepted(accept: &str) -> Self {
+        let wanted = accept.split(',').any(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            parts.next() == Some("application/openmetrics-text") && !parts.any(|part| matches!(part, "q=0" | "q=0.0"))
+        });
+        if wanted { Self::OpenMetrics } else { Self::Text }
+    }
+
+    /// The `Content-Type`.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// The whole page. Families without a point are left out.
+#[must_use]
+pub fn page(frame: &Frame<'_>, form: Form) -> String {
+    let mut page = String::with_capacity(1 << 16);
+    for metric in catalogue::all() {
+        family(&mut page, metric, &catalogue::points(metric, frame), form);
+    }
+    if form == Form::OpenMetrics {
+        page.push_str("# EOF\n");
+    }
+    page
+}
+
+fn family(page: &mut String, metric: &Metric, rows: &[(Vec<String>, Value)], form: Form) {
+    if rows.is_empty() {
+        return;
+    }
+    let series = names::series(metric);
+    let family = match form {
+        Form::Text => series.clone(),
+        Form::OpenMetrics => names::family(metric),
+    };
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(page, "# HELP {family} {}", metric.help);
+    let _ = writeln!(page, "# TYPE {family} {kind}");
+    if let (Form::OpenMetrics, Some(unit)) = (form, names::unit_word(metric)) {
+        let _ = writeln!(page, "# UNIT {family} {unit}");
+    }
+    for (labels, value) in rows {
+        page.push_str(&series);
+        for (place, (name, value)) in metric.labels.iter().zip(labels).enumerate() {
+            let _ = write!(page, "{}{name}=\"", if place == 0 { '{' } else { ',' });
+            escape(page, value);
+            page.push('"');
+        }
+        if !metric.labels.is_empty() {
+            page.push('}');
+        }
+        page.push(' ');
+        number(page, *value);
+        page.push('\n');
+    }
+}
+
+fn escape(page: &mut String, value: &str) {
+    for c in value.chars() {
+        match c {
+            '\\' => page.push_str("\\\\"),
+            '"' => page.push_str("\\\""),
+            '\n' => page.push_str("\\n"),
+            c => page.push(c),
+        }
+    }
+}
+
+fn number(page: &mut String, value: Value) {
+    let _ = match value {
+        Value::Float(value) => write!(page, "{value}"),
+        Value::Decimal(value, 0) => write!(page, "{value}"),
+        Value::Decimal(value, digits) => {
+            let unit = 10_u128.pow(digits.into());
+            let magnitude = value.unsigned_abs();
+            let (whole, rest) = (magnitude / unit, magnitude % unit);
+            let sign = if value < 0 { "-" } else { "" };
+            if rest == 0 {
+                write!(page, "{sign}{whole}")
+            } else {
+                let rest = format!("{rest:0width$}", width = usize::from(digits));
+                write!(page, "{sign}{whole}.{}", rest.trim_end_matches('0'))
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: Value) -> String {
+        let mut text = String::new();
+        number(&mut text, value);
+        text
+    }
+
+    #[test]
+    fn numbers_are_exact() {
+        assert_eq!(text(Value::Decimal(9_007_199_254_740_993_000_000_001, 9)), "9007199254740993.000000001");
+        assert_eq!(text(Value::Decimal(1_500, 3)), "1.5");
+        assert_eq!(text(Value::Decimal(-40, 0)), "-40");
+        assert_eq!(text(Value::Decimal(-1_250, 3)), "-1.25");
+        assert_eq!(text(Value::Decimal(2_000_000_000, 9)), "2");
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut page = String::new();
+        escape(&mut page, "a\"b\\c\nd");
+        assert_eq!(page, "a\\\"b\\\\c\\nd");
+    }
+
+    #[test]
+    fn accept_decides() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        assert_eq!(Form::accepted(prometheus), Form::OpenMetrics);
+        assert_eq!(Form::accepted("text/plain"), Form::Text);
+        assert_eq!(Form::accepted("application/openmetrics-text;q=0"), Form::Text);
+        assert_eq!(Form::accepted(""), Form::Text);
+    }
+}

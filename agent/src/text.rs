@@ -1,0 +1,113 @@
+//! Numbers and times as people read them. For printing only: nothing here decides anything.
+
+use gpuprod_snapshot::units::{Nanos, Permille, Ppb, to_f64};
+
+/// `1.5 GiB`.
+#[must_use]
+pub fn bytes(value: u64) -> String {
+    const UNITS: &[&str] = &["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut scaled = to_f64(value);
+    let mut place = 0;
+    while scaled >= 1024.0 && place + 1 < UNITS.len() {
+        scaled /= 1024.0;
+        place += 1;
+    }
+    let unit = UNITS.get(place).copied().unwrap_or("B");
+    if place == 0 || scaled >= 100.0 { format!("{scaled:.0} {unit}") } else { format!("{scaled:.1} {unit}") }
+}
+
+/// `250 ms`, `12.3 s`, `5 min 3 s`, `2 h 10 min`, `3 d 4 h`.
+#[must_use]
+pub fn duration(value: Nanos) -> String {
+    let seconds = value.0 / 1_000_000_000;
+    match seconds {
+        0 if value.0 < 1_000_000 => format!("{} us", value.0 / 1_000),
+        0 => format!("{} ms", value.0 / 1_000_000),
+        1..60 => format!("{}.{} s", seconds, value.0 / 100_000_000 % 10),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// Parts of a thousand as percent.
+#[must_use]
+pub fn percent(value: Permille) -> String {
+    format!("{:.0} %", f64::from(value.0) / 10.0)
+}
+
+/// Parts of a billion as percent with one decimal.
+#[must_use]
+pub fn percent_ppb(value: Ppb) -> String {
+    format!("{:.1} %", value.as_fraction() * 100.0)
+}
+
+/// Unix time as `2026-11-27T23:48:22Z`.
+#[must_use]
+pub fn utc(realtime: Nanos) -> String {
+    let seconds = realtime.0 / 1_000_000_000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of a day since 1970-01-01, by the proleptic Gregorian calendar (eras of 400 years that
+/// begin on 1 March, so that the leap day is the last of its year).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year + era * 400 + u64::from(month <= 2), month, day)
+}
+
+/// Foreign text on one line: control characters (escape sequences of a terminal among them) become `?`.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// At most so many characters.
+#[must_use]
+pub fn clip(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut clipped: String = text.chars().take(width.saturating_sub(1)).collect();
+    clipped.push('…');
+    clipped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_of_the_calendar() {
+        // Values of `date -u -d @N`.
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(Nanos::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn sizes_and_times() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(80 << 30), "80.0 GiB");
+        assert_eq!(duration(Nanos::from_millis(12_340)), "12.3 s");
+        assert_eq!(duration(Nanos::from_secs(303)), "5 min 3 s");
+        assert_eq!(clean("a\x1b[31mb\nc"), "a?[31mb?c");
+        assert_eq!(clip("abcdef", 4), "abc…");
+    }
+}

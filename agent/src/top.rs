@@ -1,0 +1,115 @@
+//! The node on one plain page of 80 columns.
+
+use std::fmt::Write as _;
+
+use gpuprod_rules::{State, UnitJudgement};
+use gpuprod_snapshot::gpu::Gpu;
+use gpuprod_snapshot::{Reading, Source};
+
+use crate::pipeline::Frame;
+use crate::{check, seen, text};
+
+const WIDTH: usize = 80;
+
+/// The page.
+#[must_use]
+pub fn page(frame: &Frame<'_>, host: &str) -> String {
+    let mut page = Page(String::new());
+    page.line(&format!("{}  {}", text::clean(host), text::utc(frame.known.stamp.realtime)));
+    gpus(&mut page, frame);
+    for (title, source) in
+        [("ARRAYS", Source::Md), ("DISKS", Source::Block), ("PRESSURE", Source::Psi), ("ENGINES", Source::Engine)]
+    {
+        let lines = seen::of(&frame.known, source);
+        for (place, line) in lines.iter().enumerate() {
+            let title = if place == 0 { title } else { "" };
+            page.line(&format!("{title:<9} {line}"));
+        }
+    }
+    page.line("FINDINGS");
+    if frame.judgement.findings.is_empty() {
+        page.line("  none");
+    }
+    for finding in &frame.judgement.findings {
+        let (rule, subject) = (finding.rule, text::clean(&finding.subject));
+        page.line(&format!("  {} {rule} {subject}", finding.severity.as_str()));
+        page.wrapped(&text::clean(&finding.summary));
+    }
+    page.0
+}
+
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        let _ = writeln!(self.0, "{}", text::clip(line, WIDTH).trim_end());
+    }
+
+    fn wrapped(&mut self, text: &str) {
+        let mut line = String::new();
+        for word in text.split_whitespace() {
+            if !line.is_empty() && line.chars().count() + word.chars().count() + 5 > WIDTH {
+                self.line(&format!("    {line}"));
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        self.line(&format!("    {line}"));
+    }
+}
+
+fn gpus(page: &mut Page, frame: &Frame<'_>) {
+    if frame.judgement.units.is_empty() {
+        for line in seen::of(&frame.known, Source::Gpu) {
+            page.line(&format!("{:<9} {line}", "GPUS"));
+        }
+        return;
+    }
+    page.line(&format!(
+        "{:<8}{:<24}{:>6}{:>6}{:>9}{:>12}  {}",
+        "GPU", "STATE", "PROD", "UTIL", "POWER", "MEMORY", "OWNER"
+    ));
+    for unit in &frame.judgement.units {
+        page.line(&row(unit, frame));
+        cause(page, unit, frame);
+    }
+}
+
+fn row(unit: &UnitJudgement, frame: &Frame<'_>) -> String {
+    let gpu = device(unit, frame);
+    let show = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let state = match unit.state.reason() {
+        "" => unit.state.as_str().to_owned(),
+        reason => format!("{} {reason}", unit.state.as_str()),
+    };
+    let util = show(gpu.and_then(|gpu| gpu.util.copied()).map(text::percent));
+    let power = show(gpu.and_then(|gpu| gpu.power.copied()).map(|power| format!("{} W", power.0 / 1_000)));
+    let memory = show(gpu.and_then(|gpu| gpu.mem_used.copied()).map(|used| text::bytes(used.0)));
+    format!(
+        "{:<8}{:<24}{:>6}{util:>6}{power:>9}{memory:>12}  {}",
+        text::clip(&check::about(unit), 7),
+        text::clip(&state, 23),
+        format!("{:.0} %", unit.weight.w.as_fraction() * 100.0),
+        text::clean(unit.tenant.as_deref().unwrap_or("-")),
+    )
+}
+
+/// Under a GPU that loses time: what the rules say of it.
+fn cause(page: &mut Page, unit: &UnitJudgement, frame: &Frame<'_>) {
+    if matches!(unit.state, State::Productive(_) | State::Headroom | State::Idle) {
+        return;
+    }
+    let about = frame.judgement.findings.iter().find(|finding| finding.victims.contains(&unit.unit));
+    if let Some(finding) = about {
+        page.line(&format!("        {} {}", finding.rule, text::clean(&finding.subject)));
+    }
+}
+
+fn device<'a>(unit: &UnitJudgement, frame: &'a Frame<'_>) -> Option<&'a Gpu> {
+    let gpus = frame.known.gpu.as_ref()?.value.get()?;
+    let uuid = unit.unit.0.as_str();
+    gpus.devices.iter().find(|gpu| matches!(&gpu.uuid, Reading::Value(id) if id == uuid))
+}
