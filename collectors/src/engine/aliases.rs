@@ -83,11 +83,7 @@ const fn n(name: &'static str) -> Name {
 }
 
 const fn only(name: &'static str, label: &'static str, values: &'static [&'static str]) -> Name {
-    Name {
-        name,
-        label,
-        values,
-    }
+    Name { name, label, values }
 }
 
 macro_rules! rows {
@@ -233,21 +229,20 @@ pub(super) const ENGINES: &[Engine] = engines! {
     Nim, ["num_request_max", "gpu_cache_usage_perc", "num_requests_running"], NIM;
 };
 
-/// Whether a name of a page begins with one of the table: Ray puts `ray_` before it, and `vllm:x` is also
-/// written `vllm_x` (OpenMetrics, Ray).
-pub(super) fn begins(page: &str, mark: &str) -> bool {
-    let name = page.strip_prefix("ray_").unwrap_or(page);
-    name.len() >= mark.len()
-        && name
-            .bytes()
-            .zip(mark.bytes())
-            .all(|(a, b)| a == b || (a == b'_' && b == b':'))
+/// A name of a page without what Ray puts before it.
+pub(super) fn plain(page: &str) -> &str {
+    page.strip_prefix("ray_").unwrap_or(page)
 }
 
-/// What stands behind a name of the table in a name of a page: nothing when they are the same, `_sum` …
-pub(super) fn suffix<'a>(page: &'a str, name: &str) -> Option<&'a str> {
-    let stripped = page.strip_prefix("ray_").unwrap_or(page);
-    begins(page, name)
-        .then(|| stripped.get(name.len()..))
-        .flatten()
+/// Whether a plain name begins with one of the table. `vllm:x` is also written `vllm_x` (OpenMetrics, Ray).
+pub(super) fn begins(plain: &str, mark: &str) -> bool {
+    let same = |(a, b): (&u8, &u8)| a == b || (*a == b'_' && *b == b':');
+    let (page, mark) = (plain.as_bytes(), mark.as_bytes());
+    // Most names differ at the end of the shorter one; all of an engine's are alike at the beginning.
+    page.get(..mark.len()).is_some_and(|head| head.iter().rev().zip(mark.iter().rev()).all(same))
+}
+
+/// What stands behind a name of the table in a plain name: nothing when they are the same, `_sum` …
+pub(super) fn suffix<'a>(plain: &'a str, name: &str) -> Option<&'a str> {
+    begins(plain, name).then(|| plain.get(name.len()..)).flatten()
 }

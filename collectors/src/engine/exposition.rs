@@ -42,10 +42,7 @@ pub struct Labels<'a>(&'a str);
 /// Reads a page.
 #[must_use]
 pub fn lines(text: &str) -> Lines<'_> {
-    Lines {
-        rest: text,
-        samples: 0,
-    }
+    Lines { rest: text, samples: 0 }
 }
 
 /// The lines of a page that say something, in order.
@@ -127,11 +124,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
             }
         }
     }
-    Some(Sample {
-        name,
-        labels,
-        value,
-    })
+    Some(Sample { name, labels, value })
 }
 
 fn number(word: &str) -> Option<f64> {
@@ -140,10 +133,7 @@ fn number(word: &str) -> Option<f64> {
 
 /// Goes over what follows a `{`, calls back with each label and its value as written, and gives the quoted
 /// metric name, if there is one, and where the closing brace stands.
-fn walk<'a>(
-    inside: &'a str,
-    mut each: impl FnMut(&'a str, &'a str),
-) -> Option<(Option<&'a str>, usize)> {
+fn walk<'a>(inside: &'a str, mut each: impl FnMut(&'a str, &'a str)) -> Option<(Option<&'a str>, usize)> {
     let mut quoted = None;
     let mut at = 0;
     loop {

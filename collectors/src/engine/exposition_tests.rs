@@ -14,62 +14,27 @@ fn one(line: &str) -> Option<Sample<'_>> {
 
 fn labels(sample: Sample<'_>) -> Vec<(String, String)> {
     let mut all = Vec::new();
-    sample
-        .labels
-        .each(|name, value| all.push((name.to_owned(), unescape(value).into_owned())));
+    sample.labels.each(|name, value| all.push((name.to_owned(), unescape(value).into_owned())));
     all
 }
 
 fn pairs(wanted: &[(&str, &str)]) -> Vec<(String, String)> {
-    wanted
-        .iter()
-        .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
-        .collect()
+    wanted.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
 }
 
 #[test]
 fn names_labels_and_values() {
     // Line, name, labels, value: written by hand after the two format descriptions.
-    type Row = (
-        &'static str,
-        &'static str,
-        &'static [(&'static str, &'static str)],
-        f64,
-    );
+    type Row = (&'static str, &'static str, &'static [(&'static str, &'static str)], f64);
     let rows: &[Row] = &[
         ("up 1\n", "up", &[], 1.0),
-        (
-            "vllm:num_requests_running{model_name=\"a\"} 2.0\n",
-            "vllm:num_requests_running",
-            &[("model_name", "a")],
-            2.0,
-        ),
+        ("vllm:num_requests_running{model_name=\"a\"} 2.0\n", "vllm:num_requests_running", &[("model_name", "a")], 2.0),
         ("up{} 1\n", "up", &[], 1.0),
         ("up{a=\"b\",} 1\n", "up", &[("a", "b")], 1.0),
-        (
-            "\tup \t{ a = \"b\" , c=\"d\" }\t1 \r\n",
-            "up",
-            &[("a", "b"), ("c", "d")],
-            1.0,
-        ),
-        (
-            "m{l=\"a } b , c = d\"} 3\n",
-            "m",
-            &[("l", "a } b , c = d")],
-            3.0,
-        ),
-        (
-            "m{l=\"q\\\"uote \\\\ back \\n line \\x\"} 3\n",
-            "m",
-            &[("l", "q\"uote \\ back \n line \\x")],
-            3.0,
-        ),
-        (
-            "m{l=\"{'method': 'prefill'}\"} 3\n",
-            "m",
-            &[("l", "{'method': 'prefill'}")],
-            3.0,
-        ),
+        ("\tup \t{ a = \"b\" , c=\"d\" }\t1 \r\n", "up", &[("a", "b"), ("c", "d")], 1.0),
+        ("m{l=\"a } b , c = d\"} 3\n", "m", &[("l", "a } b , c = d")], 3.0),
+        ("m{l=\"q\\\"uote \\\\ back \\n line \\x\"} 3\n", "m", &[("l", "q\"uote \\ back \n line \\x")], 3.0),
+        ("m{l=\"{'method': 'prefill'}\"} 3\n", "m", &[("l", "{'method': 'prefill'}")], 3.0),
         ("m{l=\"\"} 3\n", "m", &[("l", "")], 3.0),
         ("m{l=\"é 漢\"} 3\n", "m", &[("l", "é 漢")], 3.0),
         ("m 1.2e+21\n", "m", &[], 1.2e21),
@@ -80,40 +45,17 @@ fn names_labels_and_values() {
         ("m inf\n", "m", &[], f64::INFINITY),
         ("m 5 1700000000000\n", "m", &[], 5.0),
         ("m 5 1700000000.123\n", "m", &[], 5.0),
-        (
-            "m_bucket{le=\"0.1\"} 8 # {trace_id=\"x y\"} 0.067 1520879607.789\n",
-            "m_bucket",
-            &[("le", "0.1")],
-            8.0,
-        ),
-        (
-            "m_bucket{le=\"0.1\"} 8 123 # {} 0.067\n",
-            "m_bucket",
-            &[("le", "0.1")],
-            8.0,
-        ),
-        (
-            "{\"http.server.duration\",code=\"200\"} 7\n",
-            "http.server.duration",
-            &[("code", "200")],
-            7.0,
-        ),
-        (
-            "{code=\"200\",\"http.server.duration\"} 7\n",
-            "http.server.duration",
-            &[("code", "200")],
-            7.0,
-        ),
+        ("m_bucket{le=\"0.1\"} 8 # {trace_id=\"x y\"} 0.067 1520879607.789\n", "m_bucket", &[("le", "0.1")], 8.0),
+        ("m_bucket{le=\"0.1\"} 8 123 # {} 0.067\n", "m_bucket", &[("le", "0.1")], 8.0),
+        ("{\"http.server.duration\",code=\"200\"} 7\n", "http.server.duration", &[("code", "200")], 7.0),
+        ("{code=\"200\",\"http.server.duration\"} 7\n", "http.server.duration", &[("code", "200")], 7.0),
         ("m{\"k8s.pod\"=\"p\"} 7\n", "m", &[("k8s.pod", "p")], 7.0),
     ];
     for (line, name, wanted, value) in rows {
         let sample = one(line).unwrap_or_else(|| panic!("not read: {line}"));
         assert_eq!(sample.name, *name, "{line}");
         assert_eq!(labels(sample), pairs(wanted), "{line}");
-        assert!(
-            (sample.value - value).abs() < 1e-9 * value.abs() || sample.value == *value,
-            "{line}"
-        );
+        assert!((sample.value - value).abs() < 1e-9 * value.abs() || sample.value == *value, "{line}");
     }
     assert!(one("m NaN\n").unwrap().value.is_nan());
 }
@@ -148,10 +90,7 @@ fn a_bad_line_costs_itself_alone() {
         let read: Vec<_> = lines(&page).collect();
         assert_eq!(read.len(), 3, "{line}: {read:?}");
         assert_eq!(read[1], Line::Bad(line.trim_matches(blank)), "{line}");
-        assert!(
-            matches!(read[2], Line::Sample(sample) if sample.name == "b"),
-            "{line}"
-        );
+        assert!(matches!(read[2], Line::Sample(sample) if sample.name == "b"), "{line}");
     }
 }
 
@@ -166,20 +105,8 @@ fn a_last_line_without_its_end_is_no_value() {
 fn comments_types_and_the_end() {
     let page = "# HELP m a } b\n# TYPE m counter\n#TYPE n gauge\n# odd\n#\n\nm 1\n# EOF\nafter 1\n";
     let read: Vec<_> = lines(page).collect();
-    assert_eq!(
-        read[0],
-        Line::Type {
-            name: "m",
-            kind: "counter"
-        }
-    );
-    assert_eq!(
-        read[1],
-        Line::Type {
-            name: "n",
-            kind: "gauge"
-        }
-    );
+    assert_eq!(read[0], Line::Type { name: "m", kind: "counter" });
+    assert_eq!(read[1], Line::Type { name: "n", kind: "gauge" });
     assert!(matches!(read[2], Line::Sample(_)));
     assert_eq!(read.len(), 3, "nothing after the end: {read:?}");
     assert_eq!(lines("# EOF").count(), 0);

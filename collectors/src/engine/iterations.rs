@@ -51,8 +51,8 @@ impl<'de> Deserialize<'de> for Records {
 
 /// Reads the list; its last record is the newest. An empty list means that nothing ran since the last reader.
 pub(super) fn read(text: &str) -> Result<Engine, (Missing, String)> {
-    let records: Records = serde_json::from_str(text)
-        .map_err(|error| (Missing::Malformed, format!("not a metrics page: {error}")))?;
+    let records: Records =
+        serde_json::from_str(text).map_err(|error| (Missing::Malformed, format!("not a metrics page: {error}")))?;
     let mut engine = super::page::blank(Missing::Unsupported);
     engine.kind = Reading::Value(EngineKind::TensorRtLlm);
     engine.page = Reading::Value(PageSize {
@@ -70,37 +70,18 @@ pub(super) fn read(text: &str) -> Result<Engine, (Missing, String)> {
     engine.running = Reading::from_option(last.num_active_requests, Missing::Unsupported);
     engine.waiting = Reading::from_option(last.num_queued_requests, Missing::Unsupported);
     let cache = last.kv_cache_stats.unwrap_or_default();
-    let share = |used: u64, max: u64| {
-        (max > 0)
-            .then(|| Ppb::from_fraction(to_f64(used) / to_f64(max)))
-            .flatten()
-    };
+    let share = |used: u64, max: u64| (max > 0).then(|| Ppb::from_fraction(to_f64(used) / to_f64(max))).flatten();
     let usage = cache.used_num_blocks.zip(cache.max_num_blocks);
-    engine.kv_usage = Reading::from_option(
-        usage.and_then(|(used, max)| share(used, max)),
-        Missing::Unsupported,
-    );
+    engine.kv_usage = Reading::from_option(usage.and_then(|(used, max)| share(used, max)), Missing::Unsupported);
     let tokens = cache.max_num_blocks.zip(cache.tokens_per_block);
-    engine.kv_capacity_tokens = Reading::from_option(
-        tokens.and_then(|(blocks, each)| blocks.checked_mul(each)),
-        Missing::Unsupported,
-    );
+    engine.kv_capacity_tokens =
+        Reading::from_option(tokens.and_then(|(blocks, each)| blocks.checked_mul(each)), Missing::Unsupported);
     let names = [
-        (
-            "running",
-            engine.running.get().is_some(),
-            "numActiveRequests",
-        ),
-        (
-            "waiting",
-            engine.waiting.get().is_some(),
-            "numQueuedRequests",
-        ),
+        ("running", engine.running.get().is_some(), "numActiveRequests"),
+        ("waiting", engine.waiting.get().is_some(), "numQueuedRequests"),
         ("kv_usage", engine.kv_usage.get().is_some(), "kvCacheStats"),
     ];
     let found = names.iter().filter(|(_, there, _)| *there);
-    engine.names = found
-        .map(|(signal, _, name)| format!("{signal}={name}"))
-        .collect();
+    engine.names = found.map(|(signal, _, name)| format!("{signal}={name}")).collect();
     Ok(engine)
 }

@@ -7,9 +7,11 @@ use gpuprod_snapshot::units::{Nanos, Ppb, from_f64};
 use gpuprod_snapshot::{Missing, Reading};
 
 use super::aliases::{self, ENGINES, Name, Row, Rule, Signal};
-use super::exposition::{Labels, Line, Sample, lines};
+use super::exposition::{Labels, Line, SAMPLES, Sample, lines};
 use super::tally::Tally;
 
+/// Lines kept between the two looks at a page: which engine, then which signals.
+const SAID: usize = 2 * SAMPLES;
 /// Histograms with more bounds are cut here.
 const BOUNDS: usize = 512;
 /// Cache usage beyond this is no share; a little over one is the engines' own rounding.
@@ -27,32 +29,30 @@ pub fn read(text: &str) -> Result<Engine, (Missing, String)> {
     if text.trim_start().starts_with('[') {
         return super::iterations::read(text);
     }
-    let mut size = PageSize {
-        bytes: u64::try_from(text.len()).unwrap_or(u64::MAX),
-        ..PageSize::default()
-    };
-    let (mut kind, mut types) = (ENGINES.len(), 0_u64);
+    let mut size = PageSize { bytes: u64::try_from(text.len()).unwrap_or(u64::MAX), ..PageSize::default() };
+    let mut kind = ENGINES.len();
+    let mut said = Vec::new();
     for line in lines(text) {
         let name = match line {
             Line::Sample(sample) => {
                 size.samples += 1;
                 sample.name
             }
-            Line::Type { name, .. } => {
-                types += 1;
-                name
-            }
+            Line::Type { name, .. } => name,
             Line::Bad(_) => {
                 size.bad_lines += 1;
                 continue;
             }
         };
-        let earlier = ENGINES[..kind]
-            .iter()
-            .position(|engine| engine.marks.iter().any(|mark| aliases::begins(name, mark)));
+        let name = aliases::plain(name);
+        let earlier =
+            ENGINES[..kind].iter().position(|engine| engine.marks.iter().any(|mark| aliases::begins(name, mark)));
         kind = earlier.unwrap_or(kind);
+        if said.len() < SAID {
+            said.push(line);
+        }
     }
-    if size.samples == 0 && types == 0 {
+    if said.is_empty() {
         return Err((Missing::Malformed, "not a metrics page".into()));
     }
     let mut engine = blank(Missing::Unsupported);
@@ -62,10 +62,10 @@ pub fn read(text: &str) -> Result<Engine, (Missing, String)> {
         engine.kind = Reading::Value(known.kind.clone());
         sheet.rows = known.rows.iter().map(Entry::new).collect();
     }
-    for line in lines(text) {
+    for line in said {
         match line {
             Line::Sample(sample) => sheet.add(&sample),
-            Line::Type { name, .. } => sheet.declare(name),
+            Line::Type { name, .. } => sheet.declare(aliases::plain(name)),
             Line::Bad(_) => {}
         }
     }
@@ -130,21 +130,17 @@ struct Cell {
 
 impl Entry {
     fn new(row: &'static Row) -> Self {
-        Self {
-            row,
-            cells: row.names.iter().map(|_| Cell::default()).collect(),
-            factor: Tally::default(),
-        }
+        Self { row, cells: row.names.iter().map(|_| Cell::default()).collect(), factor: Tally::default() }
     }
 
-    fn add(&mut self, sample: &Sample<'_>) -> bool {
+    fn add(&mut self, plain: &str, sample: &Sample<'_>) -> bool {
         if let Rule::Product(factor) = self.row.rule
-            && aliases::suffix(sample.name, factor) == Some("")
+            && aliases::suffix(plain, factor) == Some("")
         {
             self.factor.add(sample);
         }
         for (name, cell) in self.row.names.iter().zip(&mut self.cells) {
-            let Some(suffix) = aliases::suffix(sample.name, name.name) else {
+            let Some(suffix) = aliases::suffix(plain, name.name) else {
                 continue;
             };
             let timed = self.row.rule == Rule::Time;
@@ -183,11 +179,7 @@ impl Entry {
             }
         }
         let declared = self.cells.iter().any(|cell| cell.declared);
-        let absent = if declared {
-            Missing::NotYet
-        } else {
-            Missing::Unsupported
-        };
+        let absent = if declared { Missing::NotYet } else { Missing::Unsupported };
         (Reading::Missing(reason.unwrap_or(absent)), "")
     }
 
@@ -226,11 +218,7 @@ impl Cell {
             below = within;
             buckets.push((Nanos(*bound), within));
         }
-        Ok(Histogram {
-            count,
-            sum: Nanos(whole(self.value.sum()? * unit)?),
-            buckets,
-        })
+        Ok(Histogram { count, sum: Nanos(whole(self.value.sum()? * unit)?), buckets })
     }
 }
 
@@ -262,26 +250,25 @@ impl Sheet {
         for entry in &mut self.rows {
             for (name, cell) in entry.row.names.iter().zip(&mut entry.cells) {
                 // OpenMetrics declares a counter without its `_total`.
-                let base = name.name.trim_end_matches("_total");
-                cell.declared |= [name.name, base]
-                    .iter()
-                    .any(|name| aliases::suffix(family, name) == Some(""));
+                let base = name.name.strip_suffix("_total").unwrap_or(name.name);
+                cell.declared |= matches!(aliases::suffix(family, base), Some("" | "_total"));
             }
         }
     }
 
     fn add(&mut self, sample: &Sample<'_>) {
+        let plain = aliases::plain(sample.name);
         let mut ours = false;
         for entry in &mut self.rows {
-            ours |= entry.add(sample);
+            ours |= entry.add(plain, sample);
         }
         if ours {
             self.note_model(sample.labels);
         } else if sample.name == "process_start_time_seconds" {
             self.started = self.started.or(Some(sample.value));
-        } else if aliases::suffix(sample.name, "vllm:engine_sleep_state") == Some("") {
+        } else if aliases::suffix(plain, "vllm:engine_sleep_state") == Some("") {
             self.note_sleep(sample);
-        } else if aliases::suffix(sample.name, "vllm:cache_config_info") == Some("") {
+        } else if aliases::suffix(plain, "vllm:cache_config_info") == Some("") {
             let tokens = capacity(sample.labels);
             self.blocks = match (self.blocks, tokens) {
                 (Some(sum), Some(tokens)) => sum.checked_add(tokens),
@@ -326,8 +313,7 @@ impl Sheet {
         for entry in &self.rows {
             let name = match slot(engine, entry.row.signal) {
                 Slot::Count(count) => {
-                    let read =
-                        |cell: &Cell| from_f64(entry.number(cell)?).ok_or(Missing::Malformed);
+                    let read = |cell: &Cell| from_f64(entry.number(cell)?).ok_or(Missing::Malformed);
                     let (value, name) = entry.settle(read);
                     *count = value;
                     name
@@ -360,8 +346,7 @@ impl Sheet {
 /// vLLM writes its cache's size into the labels of an info series.
 fn capacity(labels: Labels<'_>) -> Option<u64> {
     let number = |label: &str| labels.get(label).parse::<u64>().ok();
-    number("kv_cache_size_tokens")
-        .or_else(|| number("num_gpu_blocks")?.checked_mul(number("block_size")?))
+    number("kv_cache_size_tokens").or_else(|| number("num_gpu_blocks")?.checked_mul(number("block_size")?))
 }
 
 enum Slot<'a> {

@@ -42,28 +42,13 @@ fn check(file: &str, engine: &Engine, want: &Value) {
     if let Some((what, value)) = of("kv_usage") {
         let found = engine.kv_usage.copied().map(Ppb::as_fraction);
         assert_eq!(found.is_some(), value.is_number(), "{what}");
-        assert!(
-            (found.unwrap_or(0.0) - value.as_f64().unwrap_or(0.0)).abs() < 1e-9,
-            "{what}"
-        );
+        assert!((found.unwrap_or(0.0) - value.as_f64().unwrap_or(0.0)).abs() < 1e-9, "{what}");
     }
     if let Some((what, value)) = of("sleep_state") {
-        assert_eq!(
-            engine.sleep.get().map(SleepState::as_str),
-            value.as_str(),
-            "{what}"
-        );
+        assert_eq!(engine.sleep.get().map(SleepState::as_str), value.as_str(), "{what}");
     }
-    assert_eq!(
-        engine.kind.get().map(EngineKind::as_str),
-        want["engine"].as_str(),
-        "{file} engine"
-    );
-    assert_eq!(
-        engine.model.get().map(String::as_str),
-        want["model"].as_str(),
-        "{file} model"
-    );
+    assert_eq!(engine.kind.get().map(EngineKind::as_str), want["engine"].as_str(), "{file} engine");
+    assert_eq!(engine.model.get().map(String::as_str), want["model"].as_str(), "{file} model");
 }
 
 #[test]
@@ -78,25 +63,15 @@ fn the_collected_pages_give_what_is_expected_of_them() {
     assert_eq!(files.len(), 11);
     for (name, want) in files {
         let engine = page(&file(name).unwrap());
-        assert_eq!(
-            engine.page.get().map(|page| page.bad_lines),
-            Some(0),
-            "{name}"
-        );
+        assert_eq!(engine.page.get().map(|page| page.bad_lines), Some(0), "{name}");
         check(name, &engine, want);
     }
     let fresh = page(&file("vllm_v1_fresh_start.prom").unwrap());
     // `process_start_time_seconds 1.7740113846e+09`
-    assert_eq!(
-        fresh.started.copied().map(|s| s.0 / 100_000_000),
-        Some(17_740_113_846)
-    );
+    assert_eq!(fresh.started.copied().map(|s| s.0 / 100_000_000), Some(17_740_113_846));
     let declared = page(&file("vllm_declared_without_samples.prom").unwrap());
     assert_eq!(declared.running, Reading::Missing(Missing::NotYet));
-    assert_eq!(
-        declared.generation_tokens,
-        Reading::Missing(Missing::Unsupported)
-    );
+    assert_eq!(declared.generation_tokens, Reading::Missing(Missing::Unsupported));
 }
 
 #[test]
@@ -107,18 +82,8 @@ fn one_signal_under_two_names_counts_once() {
     );
     assert_eq!(engine.kv_usage, Reading::Value(Ppb(250_000_000)));
     assert_eq!(engine.prefix_queries, Reading::Value(7));
-    assert!(
-        engine
-            .names
-            .contains(&"kv_usage=vllm:kv_cache_usage_perc".to_owned()),
-        "{:?}",
-        engine.names
-    );
-    assert!(
-        engine
-            .names
-            .contains(&"prefix_queries=vllm:gpu_prefix_cache_queries_total".to_owned())
-    );
+    assert!(engine.names.contains(&"kv_usage=vllm:kv_cache_usage_perc".to_owned()), "{:?}", engine.names);
+    assert!(engine.names.contains(&"prefix_queries=vllm:gpu_prefix_cache_queries_total".to_owned()));
 }
 
 #[test]
@@ -147,11 +112,7 @@ fn both_spellings_and_rays_prefix_are_the_same_names() {
         ));
         assert_eq!(engine.kind, Reading::Value(EngineKind::Vllm), "{name}");
         assert_eq!(engine.generation_tokens, Reading::Value(12), "{name}");
-        assert_eq!(
-            engine.preemptions,
-            Reading::Missing(Missing::NotYet),
-            "{name}"
-        );
+        assert_eq!(engine.preemptions, Reading::Missing(Missing::NotYet), "{name}");
     }
 }
 
@@ -168,13 +129,8 @@ fn sglang_ranks_repeat_and_the_priority_total_is_the_total() {
     assert_eq!(engine.waiting, Reading::Value(9));
     assert_eq!(engine.generation_tokens, Reading::Value(30));
     assert_eq!(engine.prompt_tokens, Reading::Value(8));
-    let parts =
-        page("sglang:num_queue_reqs{priority=\"0\"} 4\nsglang:num_queue_reqs{priority=\"1\"} 5\n");
-    assert_eq!(
-        parts.waiting,
-        Reading::Value(9),
-        "without a total, the parts are it"
-    );
+    let parts = page("sglang:num_queue_reqs{priority=\"0\"} 4\nsglang:num_queue_reqs{priority=\"1\"} 5\n");
+    assert_eq!(parts.waiting, Reading::Value(9), "without a total, the parts are it");
 }
 
 #[test]
@@ -184,20 +140,12 @@ fn sentinels_and_what_is_no_number_are_missing() {
          vllm:prompt_tokens_total 1e30\nvllm:num_requests_waiting{engine=\"0\"} 3\nvllm:num_requests_waiting{engine=\"1\"} NaN\n",
     );
     assert_eq!(engine.running, Reading::Missing(Missing::Unsupported));
-    for reading in [
-        &engine.generation_tokens,
-        &engine.prompt_tokens,
-        &engine.waiting,
-    ] {
+    for reading in [&engine.generation_tokens, &engine.prompt_tokens, &engine.waiting] {
         assert_eq!(*reading, Reading::Missing(Missing::Malformed));
     }
     assert_eq!(engine.kv_usage, Reading::Missing(Missing::Malformed));
     let percent = page("vllm:kv_cache_usage_perc 42\n");
-    assert_eq!(
-        percent.kv_usage,
-        Reading::Missing(Missing::Malformed),
-        "a share is no percentage"
-    );
+    assert_eq!(percent.kv_usage, Reading::Missing(Missing::Malformed), "a share is no percentage");
     let older = page("vllm:kv_cache_usage_perc NaN\nvllm:gpu_cache_usage_perc 0.5\n");
     assert_eq!(older.kv_usage, Reading::Value(Ppb(500_000_000)));
 }
@@ -212,26 +160,14 @@ fn histograms_add_up_by_bound_in_the_unit_of_their_name() {
          vllm:time_per_output_token_seconds_count 9\nvllm:time_per_output_token_seconds_sum 1\n\
          vllm:inter_token_latency_seconds_count 8\nvllm:inter_token_latency_seconds_sum 2\n",
     );
-    let wanted = Histogram {
-        count: 5,
-        sum: Nanos::from_millis(1750),
-        buckets: vec![(Nanos::from_millis(250), 3)],
-    };
+    let wanted = Histogram { count: 5, sum: Nanos::from_millis(1750), buckets: vec![(Nanos::from_millis(250), 3)] };
     assert_eq!(engine.ttft, Reading::Value(wanted));
-    assert_eq!(
-        engine.itl.get().map(|h| h.count),
-        Some(8),
-        "the newer name, once"
-    );
+    assert_eq!(engine.itl.get().map(|h| h.count), Some(8), "the newer name, once");
     let triton = page(
         "nv_inference_first_response_histogram_ms_bucket{le=\"100\"} 1\nnv_inference_first_response_histogram_ms_sum 80.5\n\
          nv_inference_first_response_histogram_ms_count 1\n",
     );
-    let wanted = Histogram {
-        count: 1,
-        sum: Nanos(80_500_000),
-        buckets: vec![(Nanos::from_millis(100), 1)],
-    };
+    let wanted = Histogram { count: 1, sum: Nanos(80_500_000), buckets: vec![(Nanos::from_millis(100), 1)] };
     assert_eq!(triton.ttft, Reading::Value(wanted));
     let crooked = page(
         "vllm:time_to_first_token_seconds_bucket{le=\"1\"} 9\nvllm:time_to_first_token_seconds_bucket{le=\"2\"} 4\n\
@@ -252,34 +188,18 @@ fn an_abort_is_no_success() {
 #[test]
 fn which_engine_it_is() {
     for (text, kind) in [
-        (
-            "dynamo_frontend_queued_requests 1\nvllm:num_requests_running 2\n",
-            EngineKind::Vllm,
-        ),
+        ("dynamo_frontend_queued_requests 1\nvllm:num_requests_running 2\n", EngineKind::Vllm),
         ("dynamo_frontend_queued_requests 1\n", EngineKind::Dynamo),
-        (
-            "num_requests_running 1\ngpu_cache_usage_perc 0.1\n",
-            EngineKind::Nim,
-        ),
-        (
-            "num_requests_running 1\nkv_cache_utilization 0.1\n",
-            EngineKind::TensorRtLlm,
-        ),
+        ("num_requests_running 1\ngpu_cache_usage_perc 0.1\n", EngineKind::Nim),
+        ("num_requests_running 1\nkv_cache_utilization 0.1\n", EngineKind::TensorRtLlm),
         ("tgi_queue_size 1\n", EngineKind::Tgi),
         ("lmdeploy:num_requests_running 1\n", EngineKind::Lmdeploy),
         ("[]", EngineKind::TensorRtLlm),
     ] {
         assert_eq!(page(text).kind, Reading::Value(kind), "{text}");
     }
-    assert_eq!(
-        page("[]").running,
-        Reading::Missing(Missing::NotYet),
-        "nothing ran since: not zero"
-    );
-    assert_eq!(
-        page("node_load1 0.5\n").kind,
-        Reading::Missing(Missing::Unsupported)
-    );
+    assert_eq!(page("[]").running, Reading::Missing(Missing::NotYet), "nothing ran since: not zero");
+    assert_eq!(page("node_load1 0.5\n").kind, Reading::Missing(Missing::Unsupported));
 }
 
 #[test]
@@ -287,17 +207,11 @@ fn what_is_no_page_says_so() {
     let why = |text| read(text).unwrap_err().1;
     assert_eq!(why(""), "empty body");
     assert_eq!(why("\n \n"), "empty body");
-    assert_eq!(
-        why("<html><body>It works!</body></html>\n"),
-        "not a metrics page"
-    );
+    assert_eq!(why("<html><body>It works!</body></html>\n"), "not a metrics page");
     assert!(why("[{\"iter\": ").starts_with("not a metrics page"));
     assert!(why("[1]").starts_with("not a metrics page"));
     let engine = page("vllm:num_requests_running 1\n<oops>\nvllm:num_requests_waiting 2\n");
-    assert_eq!(
-        engine.page.get().map(|page| (page.samples, page.bad_lines)),
-        Some((2, 1))
-    );
+    assert_eq!(engine.page.get().map(|page| (page.samples, page.bad_lines)), Some((2, 1)));
     assert_eq!(engine.waiting, Reading::Value(2));
 }
 

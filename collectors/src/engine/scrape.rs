@@ -45,10 +45,7 @@ impl Scraper {
     /// For these URLs. One without a path is asked for `/metrics`.
     #[must_use]
     pub fn new(urls: &[String]) -> Self {
-        Self {
-            targets: urls.iter().map(|url| Target::new(url)).collect(),
-            net: None,
-        }
+        Self { targets: urls.iter().map(|url| Target::new(url)).collect(), net: None }
     }
 }
 
@@ -59,10 +56,7 @@ impl Collector for Scraper {
 
     fn collect(&mut self, _host: &Host, _focus: &Focus) -> Result<Part, CollectError> {
         if self.targets.is_empty() {
-            return Err(
-                CollectError::new(Missing::Unsupported, "no engine URL is configured")
-                    .hint("--engine URL"),
-            );
+            return Err(CollectError::new(Missing::Unsupported, "no engine URL is configured").hint("--engine URL"));
         }
         let net = match self.net.take() {
             Some(net) => net,
@@ -76,27 +70,19 @@ impl Collector for Scraper {
 
 impl Target {
     fn new(text: &str) -> Self {
-        let url = Url::parse(text)
-            .map_err(|error| format!("not a URL: {error}"))
-            .and_then(|url| match url.scheme() {
-                "http" | "https" => Ok(url),
-                other => Err(format!("not a URL of http or https: {other}")),
-            });
+        let url = Url::parse(text).map_err(|error| format!("not a URL: {error}")).and_then(|url| match url.scheme() {
+            "http" | "https" => Ok(url),
+            other => Err(format!("not a URL of http or https: {other}")),
+        });
         match url {
             Ok(mut url) => {
                 if url.path() == "/" {
                     url.set_path("/metrics");
                 }
-                Self {
-                    shown: without_credentials(&url),
-                    url: Ok(url),
-                }
+                Self { shown: without_credentials(&url), url: Ok(url) }
             }
             // What cannot be read cannot be cleaned: everything up to an `@` may be a password.
-            Err(why) => Self {
-                shown: text.rsplit('@').next().unwrap_or_default().to_owned(),
-                url: Err(why),
-            },
+            Err(why) => Self { shown: text.rsplit('@').next().unwrap_or_default().to_owned(), url: Err(why) },
         }
     }
 }
@@ -132,22 +118,10 @@ impl Net {
                 .referer(false)
                 .pool_max_idle_per_host(1)
         };
-        let plain = client()
-            .tls_certs_only([])
-            .build()
-            .map_err(|error| failed("HTTP client", error.into()))?;
-        let wants_tls =
-            |target: &Target| target.url.as_ref().is_ok_and(|url| url.scheme() == "https");
-        let tls = targets
-            .iter()
-            .any(wants_tls)
-            .then(|| client().build().ok())
-            .flatten();
-        Ok(Self {
-            runtime,
-            plain,
-            tls,
-        })
+        let plain = client().tls_certs_only([]).build().map_err(|error| failed("HTTP client", error.into()))?;
+        let wants_tls = |target: &Target| target.url.as_ref().is_ok_and(|url| url.scheme() == "https");
+        let tls = targets.iter().any(wants_tls).then(|| client().build().ok()).flatten();
+        Ok(Self { runtime, plain, tls })
     }
 
     /// In the order of the targets.
@@ -188,11 +162,7 @@ impl Net {
 }
 
 fn unread(missing: Missing, why: &str) -> Engine {
-    Engine {
-        at: now::boottime(),
-        why: why.to_owned(),
-        ..page::blank(missing)
-    }
+    Engine { at: now::boottime(), why: why.to_owned(), ..page::blank(missing) }
 }
 
 async fn ask(client: &Client, url: Url) -> Engine {
@@ -201,10 +171,7 @@ async fn ask(client: &Client, url: Url) -> Engine {
     let read = match fetched {
         Ok(Ok(text)) => page::read(&text),
         Ok(Err(failure)) => Err(failure),
-        Err(_) => Err((
-            Missing::TimedOut,
-            format!("timed out after {} ms", PATIENCE.as_millis()),
-        )),
+        Err(_) => Err((Missing::TimedOut, format!("timed out after {} ms", PATIENCE.as_millis()))),
     };
     match read {
         Ok(engine) => Engine { at, ..engine },
@@ -226,8 +193,7 @@ async fn fetch(client: &Client, url: Url) -> Result<String, (Missing, String)> {
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 fn meaning(status: StatusCode) -> Missing {

@@ -7,7 +7,8 @@ use gpuprod_snapshot::engine::EngineKind;
 
 use super::*;
 
-const PAGE_TEXT: &str = "vllm:num_requests_running{model_name=\"m\"} 2\nvllm:generation_tokens_total{model_name=\"m\"} 9\n";
+const PAGE_TEXT: &str =
+    "vllm:num_requests_running{model_name=\"m\"} 2\nvllm:generation_tokens_total{model_name=\"m\"} 9\n";
 
 /// A server of one kind of answer on a port of its own; its threads end with the test's process.
 fn serve(answer: fn(&mut TcpStream, &str) -> io::Result<()>) -> String {
@@ -30,21 +31,14 @@ fn serve(answer: fn(&mut TcpStream, &str) -> io::Result<()>) -> String {
 
 fn write(stream: &mut TcpStream, status: &str, body: &str) -> io::Result<()> {
     let len = body.len();
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\ncontent-length: {len}\r\nconnection: close\r\n\r\n{body}"
-    )
+    write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {len}\r\nconnection: close\r\n\r\n{body}")
 }
 
 fn good(stream: &mut TcpStream, request: &str) -> io::Result<()> {
     // Only what was agreed gets the page: the path, and the plain text form.
-    let asked = request.starts_with("GET /metrics HTTP/1.1\r\n")
-        && request.contains("accept: text/plain;version=0.0.4\r\n");
-    write(
-        stream,
-        if asked { "200 OK" } else { "400 Bad Request" },
-        PAGE_TEXT,
-    )
+    let asked =
+        request.starts_with("GET /metrics HTTP/1.1\r\n") && request.contains("accept: text/plain;version=0.0.4\r\n");
+    write(stream, if asked { "200 OK" } else { "400 Bad Request" }, PAGE_TEXT)
 }
 
 fn endless(stream: &mut TcpStream, _: &str) -> io::Result<()> {
@@ -70,10 +64,7 @@ fn silent(_: &mut TcpStream, _: &str) -> io::Result<()> {
 }
 
 fn cut(stream: &mut TcpStream, _: &str) -> io::Result<()> {
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nvllm:generation_tokens_total 12"
-    )
+    write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nvllm:generation_tokens_total 12")
 }
 
 fn ask_all(urls: &[String]) -> Vec<Engine> {
@@ -86,10 +77,7 @@ fn ask_all(urls: &[String]) -> Vec<Engine> {
 
 #[test]
 fn one_bad_engine_costs_the_others_nothing() {
-    let closed = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let urls = [
         serve(good),
         format!("http://{closed}/metrics"),
@@ -102,10 +90,7 @@ fn one_bad_engine_costs_the_others_nothing() {
         serve(|stream, _| write(stream, "200 OK", "")),
         serve(|stream, _| write(stream, "200 OK", "<html>hello</html>\n")),
         serve(|stream, _| {
-            write!(
-                stream,
-                "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
-            )
+            write!(stream, "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")
         }),
         serve(|stream, _| write!(stream, "SSH-2.0-OpenSSH_9.2\r\n")),
         "ftp://127.0.0.1/metrics".to_owned(),
@@ -115,10 +100,7 @@ fn one_bad_engine_costs_the_others_nothing() {
     let engines = ask_all(&urls);
     let took = now::boottime().saturating_sub(before);
     assert!(took.0 < 2_500_000_000, "all at once: {took}");
-    let found: Vec<(Option<Missing>, &str)> = engines
-        .iter()
-        .map(|e| (e.page.missing(), e.why.as_str()))
-        .collect();
+    let found: Vec<(Option<Missing>, &str)> = engines.iter().map(|e| (e.page.missing(), e.why.as_str())).collect();
     let gone = Some(Missing::Gone);
     let malformed = Some(Missing::Malformed);
     let wanted = [
@@ -139,26 +121,16 @@ fn one_bad_engine_costs_the_others_nothing() {
     ];
     assert_eq!(found, wanted);
     for (engine, url) in engines.iter().zip(&urls) {
-        assert!(
-            engine.url.starts_with(url.as_str()),
-            "{} of {url}",
-            engine.url
-        );
+        assert!(engine.url.starts_with(url.as_str()), "{} of {url}", engine.url);
         assert!(engine.at >= before, "{url}");
     }
     for good in [&engines[0], &engines[13]] {
         assert_eq!(good.kind, Reading::Value(EngineKind::Vllm));
-        assert_eq!(
-            (good.running.copied(), good.generation_tokens.copied()),
-            (Some(2), Some(9))
-        );
+        assert_eq!((good.running.copied(), good.generation_tokens.copied()), (Some(2), Some(9)));
         assert!(good.url.ends_with("/metrics"));
     }
     // Nothing of a broken page is taken for a value, and the reason stands at each signal.
-    assert_eq!(
-        engines[5].generation_tokens,
-        Reading::Missing(Missing::Gone)
-    );
+    assert_eq!(engines[5].generation_tokens, Reading::Missing(Missing::Gone));
     assert_eq!(engines[2].running, Reading::Missing(Missing::TimedOut));
 }
 
@@ -179,32 +151,17 @@ fn the_same_scraper_asks_again() {
 #[test]
 fn without_an_engine_it_says_what_to_give() {
     let mut scraper = Scraper::new(&[]);
-    let error = scraper
-        .collect(&Host::at(Path::new("/nowhere")), &Focus::default())
-        .unwrap_err();
+    let error = scraper.collect(&Host::at(Path::new("/nowhere")), &Focus::default()).unwrap_err();
     assert_eq!(error.missing, Missing::Unsupported);
-    assert_eq!(
-        error.to_string(),
-        "no engine URL is configured: unsupported; --engine URL"
-    );
+    assert_eq!(error.to_string(), "no engine URL is configured: unsupported; --engine URL");
 }
 
 #[test]
 fn no_url_shows_a_password() {
     let shown = |url: &str| Target::new(url).shown;
-    assert_eq!(
-        shown("http://me:secret@host:8000"),
-        "http://host:8000/metrics"
-    );
-    assert_eq!(
-        shown("https://host/prometheus/metrics?x=1#y"),
-        "https://host/prometheus/metrics?x=1"
-    );
-    for broken in [
-        "me:secret@host:8000",
-        "http://me:secret@",
-        "//me:se@cret@host",
-    ] {
+    assert_eq!(shown("http://me:secret@host:8000"), "http://host:8000/metrics");
+    assert_eq!(shown("https://host/prometheus/metrics?x=1#y"), "https://host/prometheus/metrics?x=1");
+    for broken in ["me:secret@host:8000", "http://me:secret@", "//me:se@cret@host"] {
         assert!(!shown(broken).contains("se"), "{broken}: {}", shown(broken));
     }
 }
@@ -213,11 +170,6 @@ fn no_url_shows_a_password() {
 fn tls_gets_its_client_and_says_when_nobody_speaks_it() {
     let plain = serve(good).replace("http://", "https://");
     let engines = ask_all(&[plain, serve(good)]);
-    assert_eq!(
-        engines[0].page.missing(),
-        Some(Missing::Gone),
-        "{}",
-        engines[0].why
-    );
+    assert_eq!(engines[0].page.missing(), Some(Missing::Gone), "{}", engines[0].why);
     assert_eq!(engines[1].running.copied(), Some(2));
 }

@@ -95,9 +95,7 @@ impl Tally {
     fn sound(&self, value: f64) -> Result<f64, Missing> {
         match self {
             // One engine of two that cannot tell makes the sum a lie.
-            Self {
-                not_finite: true, ..
-            } => Err(Missing::Malformed),
+            Self { not_finite: true, .. } => Err(Missing::Malformed),
             Self { seen: true, .. } => Ok(value),
             _ => Err(Missing::Unsupported),
         }
