@@ -1,0 +1,207 @@
+//! What is going on at a second: all events that are on, as they act on one workload, GPU or device.
+
+use crate::parse::turn;
+use crate::scenario::{Array, Harm, Knobs, Scenario, SyncVerb, What, Work};
+
+/// How a workload fares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pace {
+    /// Share of its speed that is left.
+    pub(crate) speed: f64,
+    /// Share of its time that it waits for storage.
+    pub(crate) storage: f64,
+    /// Whether its process is there and serves.
+    pub(crate) up: bool,
+}
+
+/// A synchronisation that goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sync<'a> {
+    pub(crate) action: SyncVerb,
+    pub(crate) speed: f64,
+    pub(crate) done: f64,
+    /// Seconds since it began.
+    pub(crate) age: u64,
+    pub(crate) harm: &'a Harm,
+}
+
+impl Scenario {
+    fn now(&self, second: u64) -> impl Iterator<Item = &What> {
+        self.events.iter().filter(move |event| event.on(second)).map(|event| &event.what)
+    }
+
+    /// The workload's knobs after all `set` lines up to a second; the later line wins.
+    pub(crate) fn knobs(&self, work: &Work, second: u64) -> Knobs {
+        let mut knobs = work.knobs.clone();
+        for what in self.now(second) {
+            if let What::Set { who, changes } = what
+                && *who == work.name
+            {
+                changes.iter().for_each(|(name, value)| turn(&mut knobs, name, *value));
+            }
+        }
+        knobs
+    }
+
+    pub(crate) fn pace(&self, work: &Work, second: u64) -> Pace {
+        let mut pace = Pace { speed: 1.0, storage: 0.0, up: true };
+        let mut storage = 1.0;
+        for what in self.now(second) {
+            match what {
+                What::Sync { harm, .. } | What::Load { harm, .. } => storage *= harm.on(&work.name),
+                What::Slow { who, to } if *who == work.name => pace.speed *= to,
+                What::Throttle { gpus, to, .. } if shares(gpus, &work.gpus) => pace.speed *= to,
+                What::Lose { gpus } if shares(gpus, &work.gpus) => pace.speed = 0.0,
+                What::Restart { who } if *who == work.name => pace.up = false,
+                _ => {}
+            }
+        }
+        pace.speed *= storage;
+        pace.storage = 1.0 - storage;
+        pace
+    }
+
+    pub(crate) fn is_lost(&self, gpu: usize, second: u64) -> bool {
+        self.now(second).any(|what| matches!(what, What::Lose { gpus } if gpus.contains(&gpu)))
+    }
+
+    /// Share of the clock that is left to a GPU, and NVML's reasons.
+    pub(crate) fn clock(&self, gpu: usize, second: u64) -> (f64, u64) {
+        self.now(second).fold((1.0, 0), |(share, bits), what| match what {
+            What::Throttle { gpus, to, reason } if gpus.contains(&gpu) => (f64::min(share, *to), bits | reason),
+            _ => (share, bits),
+        })
+    }
+
+    /// The call that NVML hangs in, and since when.
+    pub(crate) fn nvml_hangs(&self, second: u64) -> Option<(&str, u64)> {
+        self.events.iter().filter(|event| event.on(second)).find_map(|event| match &event.what {
+            What::HangNvml { call } => Some((call.as_str(), event.at)),
+            _ => None,
+        })
+    }
+
+    /// New error lines of the driver: GPU and code. A GPU that is lost has its 79.
+    pub(crate) fn xids(&self, second: u64) -> Vec<(usize, u32)> {
+        let starts = self.events.iter().filter(|event| event.at == second);
+        starts
+            .flat_map(|event| match &event.what {
+                What::Xid { gpu, code } => vec![(*gpu, *code)],
+                What::Lose { gpus } => gpus.iter().map(|gpu| (*gpu, 79)).collect(),
+                _ => Vec::new(),
+            })
+            .collect()
+    }
+
+    pub(crate) fn sync(&self, array: &str, second: u64) -> Option<Sync<'_>> {
+        self.events.iter().filter(|event| event.on(second)).find_map(|event| match &event.what {
+            What::Sync { array: name, action, speed, done, harm } if name == array => {
+                Some(Sync { action: *action, speed: *speed, done: *done, age: second - event.at, harm })
+            }
+            _ => None,
+        })
+    }
+
+    /// The last synchronisation of an array that has ended.
+    pub(crate) fn last_sync(&self, array: &str, second: u64) -> Option<SyncVerb> {
+        let ended = self.events.iter().filter(|event| event.until <= second);
+        ended
+            .filter_map(|event| match &event.what {
+                What::Sync { array: name, action, .. } if name == array => Some((event.until, *action)),
+                _ => None,
+            })
+            .max_by_key(|(until, _)| *until)
+            .map(|(_, action)| action)
+    }
+
+    /// Members of an array by slot; during and after a rebuild the spare stands in the first one's place.
+    pub(crate) fn members<'a>(&self, array: &'a Array, second: u64) -> Members<'a> {
+        let rebuild = self.events.iter().filter(|event| event.at <= second).find(|event| {
+            matches!(&event.what, What::Sync { array: name, action: SyncVerb::Rebuild, .. } if *name == array.name)
+        });
+        let mut members = Members {
+            slots: array.members.iter().map(String::as_str).collect(),
+            faulty: None,
+            rebuilding: None,
+            spares: array.spares.iter().map(String::as_str).collect(),
+        };
+        if let (Some(event), false) = (rebuild, members.spares.is_empty()) {
+            let spare = members.spares.remove(0);
+            members.faulty = members.slots.first().copied();
+            if let Some(slot) = members.slots.first_mut() {
+                *slot = spare;
+            }
+            members.rebuilding = event.on(second).then_some(spare);
+        }
+        members
+    }
+
+    /// Extra latency of a device, from its own load and its array's synchronisation.
+    pub(crate) fn latency(&self, device: &str, second: u64) -> f64 {
+        let of_arrays = self.arrays.iter().filter_map(|array| {
+            let inside = array.name == device || self.members(array, second).active().any(|name| name == device);
+            let sync = inside.then(|| self.sync(&array.name, second)).flatten()?;
+            Some(sync.harm.latency())
+        });
+        let of_loads = self.now(second).filter_map(|what| match what {
+            What::Load { device: name, harm, .. } => {
+                let inside = self.arrays.iter().any(|array| {
+                    array.name == *name && self.members(array, second).active().any(|member| member == device)
+                });
+                (name == device || inside).then(|| harm.latency())
+            }
+            _ => None,
+        });
+        of_arrays.chain(of_loads).product()
+    }
+
+    /// Bytes per second that somebody else moves on a device.
+    pub(crate) fn load(&self, device: &str, second: u64) -> f64 {
+        self.now(second)
+            .filter_map(|what| match what {
+                What::Load { device: name, rate, .. } if name == device => Some(*rate),
+                _ => None,
+            })
+            .sum()
+    }
+
+    /// The step of the wall clock so far, seconds.
+    pub(crate) fn clock_step(&self, second: u64) -> i64 {
+        self.now(second).map(|what| if let What::Clock { by } = what { *by } else { 0 }).sum()
+    }
+
+    /// How often a workload's process has started again.
+    pub(crate) fn restarts(&self, work: &Work, second: u64) -> u64 {
+        let ended = self
+            .events
+            .iter()
+            .filter(|event| event.at <= second && matches!(&event.what, What::Restart { who } if *who == work.name));
+        u64::try_from(ended.count()).unwrap_or(0)
+    }
+}
+
+/// Who is in an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Members<'a> {
+    /// By slot, the one that is being rebuilt included.
+    pub(crate) slots: Vec<&'a str>,
+    pub(crate) faulty: Option<&'a str>,
+    pub(crate) rebuilding: Option<&'a str>,
+    pub(crate) spares: Vec<&'a str>,
+}
+
+impl<'a> Members<'a> {
+    /// Those that hold data or are being filled.
+    pub(crate) fn active(&self) -> impl Iterator<Item = &'a str> + '_ {
+        self.slots.iter().copied()
+    }
+    /// Those that answer reads.
+    pub(crate) fn in_sync(&self) -> impl Iterator<Item = &'a str> + '_ {
+        let rebuilding = self.rebuilding;
+        self.slots.iter().copied().filter(move |name| Some(*name) != rebuilding)
+    }
+}
+
+fn shares(some: &[usize], others: &[usize]) -> bool {
+    some.iter().any(|gpu| others.contains(gpu))
+}

@@ -1,0 +1,199 @@
+//! `at TIME VERB …`: what happens.
+
+use crate::parse::{knob, knob_names};
+use crate::scenario::{Event, Harm, Scenario, SyncVerb, What};
+use crate::words::{ParseError, Unit, Words, whole32};
+
+/// A verb and what it reads: the subject for `end`, and the event.
+type Verb = (&'static str, fn(&Scenario, &mut Words) -> Result<(String, What), ParseError>);
+
+const VERBS: &[Verb] = &[
+    ("rebuild", |s, w| sync(s, w, SyncVerb::Rebuild)),
+    ("check", |s, w| sync(s, w, SyncVerb::Check)),
+    ("resync", |s, w| sync(s, w, SyncVerb::Resync)),
+    ("repair", |s, w| sync(s, w, SyncVerb::Repair)),
+    ("load", load),
+    ("slow", slow),
+    ("set", set),
+    ("restart", |s, w| s.need_work(w).map(|who| (who.clone(), What::Restart { who }))),
+    ("hang", hang),
+    ("lose", lose),
+    ("xid", xid),
+    ("throttle", throttle),
+    ("gap", |_, _| Ok(("agent".into(), What::Gap))),
+    ("suspend", |_, _| Ok(("suspend".into(), What::Suspend))),
+    ("reboot", |_, _| Ok(("reboot".into(), What::Reboot))),
+    ("clock", clock),
+];
+
+/// Why clocks are held down, and NVML's bit for it.
+const REASONS: &[(&str, u64)] =
+    &[("power_cap", 0x4), ("hw_slowdown", 0x8), ("sw_thermal", 0x20), ("hw_thermal", 0x40), ("power_brake", 0x80)];
+
+pub(crate) fn at(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
+    let at = words.seconds("the time")?;
+    let verb = words.take("what happens")?;
+    if verb == "end" {
+        return end(s, words, at);
+    }
+    let Some((_, read)) = VERBS.iter().find(|(name, _)| *name == verb) else {
+        let known: Vec<&str> = VERBS.iter().map(|(name, _)| *name).collect();
+        return Err(words.error(format!("`{verb}` cannot happen; there are {}, end", known.join(", "))));
+    };
+    let (subject, what) = read(s, words)?;
+    let until = if words.skip("for") { at.saturating_add(words.seconds("how long")?) } else { u64::MAX };
+    let needs_length = matches!(what, What::Gap | What::Suspend | What::Reboot | What::Restart { .. });
+    if needs_length && until == u64::MAX {
+        return Err(words.error(format!("`{verb}` needs `for` and how long")));
+    }
+    s.events.push(Event { at, until, subject, what });
+    Ok(())
+}
+
+fn end(s: &mut Scenario, words: &mut Words, at: u64) -> Result<(), ParseError> {
+    let mut subject = words.take("what ends")?;
+    if subject == "gpu" {
+        subject += " ";
+        subject += &words.take("a GPU")?;
+    }
+    let open = s.events.iter_mut().filter(|event| {
+        event.subject == subject && event.until == u64::MAX && event.at < at && !matches!(event.what, What::Set { .. })
+    });
+    let mut ended = 0;
+    for event in open {
+        event.until = at;
+        ended += 1;
+    }
+    if ended == 0 {
+        Err(words.error(format!("nothing about `{subject}` is going on before this time")))
+    } else {
+        Ok(())
+    }
+}
+
+fn harm(s: &Scenario, words: &mut Words, harm: &mut Harm, key: &str) -> Result<(), ParseError> {
+    match key {
+        "slows" => {
+            let who = s.need_work(words)?;
+            words.need("to")?;
+            harm.slows.push((who, words.number("the share that is left", Unit::Fraction)?));
+            Ok(())
+        }
+        "latency" => {
+            harm.latency = Some(words.number("the factor", Unit::Factor)?);
+            Ok(())
+        }
+        other => {
+            Err(words.error(format!("`{other}` is not understood here (slows WHO to SHARE, latency xN, for TIME)")))
+        }
+    }
+}
+
+fn more(words: &Words) -> bool {
+    words.peek().is_some_and(|word| word != "for")
+}
+
+fn sync(s: &Scenario, words: &mut Words, action: SyncVerb) -> Result<(String, What), ParseError> {
+    let array = words.take("an array")?;
+    let Some(found) = s.arrays.iter().find(|known| known.name == array) else {
+        return Err(words.error(format!("there is no array `{array}` above this line")));
+    };
+    if found.level == "raid0" {
+        return Err(words.error("a raid0 has nothing to synchronise"));
+    }
+    if action == SyncVerb::Rebuild && found.spares.is_empty() {
+        return Err(words.error(format!("`{array}` has no spare to rebuild on")));
+    }
+    let (mut speed, mut done, mut hurt) = (180e6, 0.0, Harm::default());
+    while more(words) {
+        match words.take("a key")?.as_str() {
+            "speed" => speed = words.number("the speed", Unit::BytesPerSecond)?,
+            "done" => done = words.number("the share done", Unit::Fraction)?,
+            key => harm(s, words, &mut hurt, key)?,
+        }
+    }
+    Ok((array.clone(), What::Sync { array, action, speed, done, harm: hurt }))
+}
+
+fn load(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    let device = s.need_device(words)?;
+    let rate = words.number("the rate", Unit::BytesPerSecond)?;
+    let mut hurt = Harm::default();
+    while more(words) {
+        let key = words.take("a key")?;
+        harm(s, words, &mut hurt, &key)?;
+    }
+    Ok((device.clone(), What::Load { device, rate, harm: hurt }))
+}
+
+fn slow(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    let who = s.need_work(words)?;
+    words.need("to")?;
+    let to = words.number("the share that is left", Unit::Fraction)?;
+    Ok((who.clone(), What::Slow { who, to }))
+}
+
+fn set(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    let who = s.need_work(words)?;
+    let mut changes = Vec::new();
+    while more(words) {
+        let name = words.take("a key")?;
+        match knob(&name, words)? {
+            Some(value) => changes.push((name, value)),
+            None => return Err(words.error(format!("`{name}` cannot be set; there are {}", knob_names()))),
+        }
+    }
+    Ok((who.clone(), What::Set { who, changes }))
+}
+
+fn hang(_: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    words.need("nvml")?;
+    let call = if more(words) { words.take("a call")? } else { "nvmlDeviceGetPowerUsage".into() };
+    Ok(("nvml".into(), What::HangNvml { call }))
+}
+
+fn lose(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    words.need("gpu")?;
+    let word = words.peek().unwrap_or_default().to_owned();
+    let gpus = words.gpus(s.gpus.count)?;
+    Ok((format!("gpu {word}"), What::Lose { gpus }))
+}
+
+fn xid(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    words.need("gpu")?;
+    let gpus = words.gpus(s.gpus.count)?;
+    let code = whole32(words.number("the code", Unit::Count)?);
+    match gpus.as_slice() {
+        [gpu] => Ok(("xid".into(), What::Xid { gpu: *gpu, code })),
+        _ => Err(words.error("one GPU per line")),
+    }
+}
+
+fn throttle(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    words.need("gpu")?;
+    let word = words.peek().unwrap_or_default().to_owned();
+    let gpus = words.gpus(s.gpus.count)?;
+    words.need("to")?;
+    let to = words.number("the share of the clock", Unit::Fraction)?;
+    let name = if more(words) { words.take("a reason")? } else { "hw_thermal".into() };
+    match REASONS.iter().find(|(known, _)| *known == name) {
+        Some((_, reason)) => Ok((format!("gpu {word}"), What::Throttle { gpus, to, reason: *reason })),
+        None => Err(words.error(format!(
+            "`{name}` is no reason; there are {}",
+            REASONS.iter().map(|row| row.0).collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+fn clock(_: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    let word = words.take("a step (+1h, -1h)")?;
+    let (sign, rest) = match word.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, word.strip_prefix('+').unwrap_or(&word)),
+    };
+    let seconds = crate::words::seconds(rest).and_then(|by| i64::try_from(by).ok());
+    match seconds {
+        Some(by) => Ok(("clock".into(), What::Clock { by: sign * by })),
+        None => Err(words.error(format!("`{word}` is no step of the clock (for instance +1h)"))),
+    }
+}

@@ -1,0 +1,67 @@
+//! Engines as their pages show them (vLLM's V1 names).
+
+use gpuprod_snapshot::engine::{Engine, EngineKind, Engines, PageSize, SleepState};
+use gpuprod_snapshot::units::{Nanos, Ppb};
+use gpuprod_snapshot::{Missing, Reading};
+
+use crate::page;
+use crate::scenario::Work;
+use crate::words::whole;
+use crate::world::{Job, World};
+
+/// Tokens that the KV cache holds.
+const KV_TOKENS: u64 = 524_288;
+
+/// All of them. `unix` turns a second of the scenario into Unix time.
+pub(crate) fn engines(world: &World<'_>, at: Nanos, unix: impl Fn(i64) -> Nanos) -> Engines {
+    let all = world.scenario.works.iter().zip(&world.jobs);
+    let engines = all.filter_map(|(work, job)| {
+        let url = format!("http://127.0.0.1:{}/metrics", work.port?);
+        Some(if job.pace.up { engine(work, job, url, at, unix(job.started)) } else { refused(url, at) })
+    });
+    Engines { engines: engines.collect() }
+}
+
+fn engine(work: &Work, job: &Job, url: String, at: Nanos, started: Nanos) -> Engine {
+    let count = |value: f64| Reading::Value(whole(value.floor()));
+    let mut engine = Engine {
+        url,
+        at,
+        kind: EngineKind::Vllm.into(),
+        model: work.model.clone().into(),
+        started: started.into(),
+        running: count(job.knobs.running),
+        waiting: count(job.knobs.waiting),
+        swapped: Reading::Missing(Missing::Unsupported),
+        // Thousandths: a decimal that every parser gives back.
+        kv_usage: Ppb(whole(job.knobs.kv * 1000.0) * 1_000_000).into(),
+        kv_capacity_tokens: KV_TOKENS.into(),
+        prompt_tokens: count(job.prompt),
+        generation_tokens: count(job.generated),
+        preemptions: count(job.preempted),
+        requests_success: count(job.finished),
+        prefix_queries: count(job.prompt),
+        prefix_hits: count(job.prompt * 0.3),
+        sleep: SleepState::Awake.into(),
+        ttft: job.ttft.show().into(),
+        itl: job.itl.show().into(),
+        e2e: job.e2e.show().into(),
+        queue_time: job.queue.show().into(),
+        ..Engine::default()
+    };
+    let text = page::respond_engine(&engine);
+    let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+    engine.page = PageSize {
+        bytes: u64::try_from(text.len()).unwrap_or(0),
+        samples: u64::try_from(samples).unwrap_or(0),
+        bad_lines: 0,
+    }
+    .into();
+    engine
+}
+
+/// Nobody listens.
+fn refused(url: String, at: Nanos) -> Engine {
+    let gone = Missing::Gone;
+    Engine { why: format!("GET {url}: connection refused"), url, at, page: Reading::Missing(gone), ..Engine::default() }
+}

@@ -1,0 +1,125 @@
+//! Pressure, the processes that hold GPUs, and their cgroups.
+
+use gpuprod_snapshot::host::{CgroupPressures, Pressure, Pressures, Process, Processes, Psi, Stall};
+use gpuprod_snapshot::storage::Mount;
+use gpuprod_snapshot::tenant::{Cgroup, CgroupIo, Cgroups, Owner, Runtime};
+use gpuprod_snapshot::units::{Bytes, Nanos, Ppb};
+use gpuprod_snapshot::{Missing, Reading};
+
+use super::gpus::nanos;
+use super::storage::number;
+use super::{cgroup, pid};
+use crate::scenario::Work;
+use crate::words::{whole, whole32};
+use crate::world::{Job, Stalls, World};
+
+/// Where a thread waits that reads a file and finds its page not there.
+pub(crate) const WAITS_IN: &str = "folio_wait_bit_common";
+const MEMORY: Bytes = Bytes(48 << 30);
+
+/// Of the node and of each workload's cgroup, by path.
+pub(crate) fn psi(world: &World<'_>) -> Psi {
+    let mut cgroups: Vec<CgroupPressures> = present(world)
+        .map(|(_, work, job)| CgroupPressures {
+            path: cgroup(&work.name),
+            pressures: pressures(&job.cpu_wait, &job.io),
+        })
+        .collect();
+    cgroups.sort_by(|a, b| a.path.cmp(&b.path));
+    Psi { system: pressures(&world.cpu, &world.io), cgroups }
+}
+
+fn present<'a>(world: &'a World<'_>) -> impl Iterator<Item = (usize, &'a Work, &'a Job)> {
+    let all = world.scenario.works.iter().zip(&world.jobs).enumerate();
+    all.map(|(index, (work, job))| (index, work, job)).filter(|(_, _, job)| job.pace.up)
+}
+
+fn pressures(cpu: &Stalls, io: &Stalls) -> Pressures {
+    Pressures {
+        // All tasks waiting for a CPU at once is not counted for the system and hardly ever happens below it.
+        cpu: pressure(cpu, 0.0).into(),
+        io: pressure(io, 0.7).into(),
+        memory: pressure(&Stalls::default(), 0.0).into(),
+    }
+}
+
+fn pressure(some: &Stalls, full: f64) -> Pressure {
+    Pressure { some: stall(some, 1.0), full: stall(some, full).into() }
+}
+
+/// Hundredths of a per cent, and microseconds.
+fn stall(stalls: &Stalls, share: f64) -> Stall {
+    let [avg10, avg60, avg300] = stalls.averages.map(|average| Ppb(whole((average * share * 1e4).floor()) * 100_000));
+    Stall { avg10, avg60, avg300, total: nanos(stalls.total * share, 1000) }
+}
+
+/// One process per workload. `started` turns a second of the scenario into time since boot.
+pub(crate) fn processes(world: &World<'_>, boot: u64, started: impl Fn(i64) -> Nanos) -> Processes {
+    let all = present(world).map(|(index, work, job)| process(world, index, work, job, boot, started(job.started)));
+    let mut processes: Vec<Process> = all.collect();
+    processes.sort_by_key(|process| process.pid);
+    Processes { processes }
+}
+
+fn process(world: &World<'_>, index: usize, work: &Work, job: &Job, boot: u64, start: Nanos) -> Process {
+    let blocked = whole32(job.blocked);
+    let read = Bytes(whole(job.read.values().sum::<f64>()));
+    let mut opens: Vec<String> = job.read.keys().map(|device| open(world, device)).collect();
+    opens.sort_unstable();
+    opens.dedup();
+    Process {
+        pid: pid(index, job.generation, boot),
+        start: start.into(),
+        ppid: 1.into(),
+        uid: 1000.into(),
+        comm: work.name.chars().take(15).collect::<String>().into(),
+        state: 'S'.into(),
+        threads: 64.into(),
+        threads_blocked: blocked.into(),
+        wchan: if blocked > 0 { WAITS_IN.to_owned().into() } else { Reading::Missing(Missing::Gone) },
+        cpu: nanos(job.cpu, 10_000_000).into(),
+        rss: Bytes(12 << 30).into(),
+        cgroup: cgroup(&work.name).into(),
+        read_chars: Bytes(read.0 + 1_000_000).into(),
+        written_chars: Bytes(65_536).into(),
+        read_bytes: read.into(),
+        written_bytes: Bytes(4096).into(),
+        opens: opens.into(),
+        listens: work.port.into_iter().collect::<Vec<u16>>().into(),
+    }
+}
+
+/// The mount point that the device carries, or the device.
+fn open(world: &World<'_>, device: &str) -> String {
+    let mounts: Vec<Mount> = super::storage::block(world).mounts;
+    let source = format!("/dev/{device}");
+    mounts.into_iter().find(|mount| mount.source == source).map_or(source, |mount| mount.point)
+}
+
+/// The cgroup of each workload, by path.
+pub(crate) fn cgroups(world: &World<'_>) -> Cgroups {
+    let mut cgroups: Vec<Cgroup> = present(world)
+        .map(|(_, work, job)| Cgroup {
+            path: cgroup(&work.name),
+            owner: Owner {
+                runtime: Runtime::Systemd.into(),
+                unit: Some(format!("{}.service", work.name)),
+                ..Owner::default()
+            },
+            cpu_used: nanos(job.cpu, 1000).into(),
+            periods: 0.into(),
+            throttled_periods: 0.into(),
+            mem_used: MEMORY.into(),
+            mem_limit: Reading::Missing(Missing::Unsupported),
+            oom_kills: 0.into(),
+            io: job
+                .read
+                .iter()
+                .map(|(device, bytes)| CgroupIo { dev: number(device), read: Bytes(whole(*bytes)), written: Bytes(0) })
+                .collect::<Vec<_>>()
+                .into(),
+        })
+        .collect();
+    cgroups.sort_by(|a, b| a.path.cmp(&b.path));
+    Cgroups { cgroups }
+}

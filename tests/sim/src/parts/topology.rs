@@ -1,0 +1,151 @@
+//! The machine's shape: two sockets, each GPU behind a switch of its own, drives on the second socket.
+
+use gpuprod_snapshot::topology::{Link, Numa, NumaNode, Pci, PciAddress, PciDevice, PciKind};
+use gpuprod_snapshot::units::{Bytes, MegaTransfers};
+use gpuprod_snapshot::{Missing, Reading};
+
+use crate::parse::is_nvme;
+use crate::world::World;
+
+/// GPUs per PCI domain, and drives.
+const PER_DOMAIN: usize = 14;
+/// CPUs of one node.
+const CPUS: u32 = 56;
+
+/// Where a GPU sits.
+pub(crate) fn gpu_address(gpu: usize) -> PciAddress {
+    PciAddress { domain: domain(gpu), bus: bus(gpu).saturating_add(3), device: 0, function: 0 }
+}
+
+fn domain(index: usize) -> u32 {
+    u32::try_from(index / PER_DOMAIN).unwrap_or(0)
+}
+
+fn bus(index: usize) -> u8 {
+    u8::try_from((index % PER_DOMAIN + 1) * 16).unwrap_or(16)
+}
+
+/// Where a disk's controller sits.
+pub(crate) fn disk_address(name: &str) -> PciAddress {
+    match nvme_number(name) {
+        Some(number) => {
+            let bus = u8::try_from(0xf1 + number % PER_DOMAIN).unwrap_or(0xf1);
+            PciAddress { domain: domain(number), bus, device: 0, function: 0 }
+        }
+        None => PciAddress { domain: 0, bus: 0, device: 0x17, function: 0 },
+    }
+}
+
+fn nvme_number(name: &str) -> Option<usize> {
+    is_nvme(name).then(|| name.strip_prefix("nvme")?.strip_suffix("n1")?.parse().ok()).flatten()
+}
+
+/// All devices, by address.
+pub(crate) fn pci(world: &World<'_>) -> Pci {
+    let scenario = world.scenario;
+    let nodes = nodes(scenario.gpus.count);
+    let mut devices = Vec::new();
+    for (gpu, board) in world.boards.iter().enumerate() {
+        let (domain, bus) = (domain(gpu), bus(gpu));
+        let root = format!("pci{domain:04x}:{bus:02x}");
+        let at = |up: u8, device: u8| PciAddress { domain, bus: bus.saturating_add(up), device, function: 0 };
+        let above = [at(0, 1), at(1, 0), at(2, 0)];
+        let node = if nodes == 2 && gpu >= scenario.gpus.count.div_ceil(2) { 1 } else { 0 };
+        let generation = if board.util > 0.0 { 32_000 } else { 2500 };
+        devices.extend((0..3).map(|up| bridge(above[up], &root, &above[..up], node)));
+        devices.push(PciDevice {
+            link: link(generation, 32_000, 16),
+            ..device(gpu_address(gpu), PciKind::Gpu, (0x03_0200, 0x10de, 0x2330), &root, &above, node)
+        });
+    }
+    let drives: Vec<&str> = scenario.disks.iter().map(|disk| disk.name.as_str()).collect();
+    for name in &drives {
+        let Some(number) = nvme_number(name) else { continue };
+        let domain = domain(number);
+        let slot = u8::try_from(number % PER_DOMAIN + 1).unwrap_or(1);
+        let root = format!("pci{domain:04x}:f0");
+        let port = PciAddress { domain, bus: 0xf0, device: slot, function: 0 };
+        let node = nodes - 1;
+        devices.push(bridge(port, &root, &[], node));
+        devices.push(PciDevice {
+            link: link(16_000, 16_000, 4),
+            ..device(disk_address(name), PciKind::Nvme, (0x01_0802, 0x144d, 0xa80a), &root, &[port], node)
+        });
+    }
+    if drives.iter().any(|name| nvme_number(name).is_none()) {
+        devices.push(PciDevice {
+            address: disk_address("sda"),
+            kind: Reading::Missing(Missing::Unsupported),
+            class: 0x01_0601.into(),
+            vendor: 0x8086.into(),
+            device: 0x1bd2.into(),
+            root_bus: "pci0000:00".to_owned().into(),
+            numa_node_inherited: Reading::Missing(Missing::Unsupported),
+            ..PciDevice::default()
+        });
+    }
+    devices.sort_unstable_by_key(|device| device.address);
+    Pci { devices }
+}
+
+fn nodes(gpus: usize) -> u32 {
+    if gpus > 1 { 2 } else { 1 }
+}
+
+fn cpulist(node: u32) -> String {
+    format!("{}-{}", node * CPUS, node * CPUS + CPUS - 1)
+}
+
+fn bridge(address: PciAddress, root: &str, above: &[PciAddress], node: u32) -> PciDevice {
+    PciDevice {
+        link: link(32_000, 32_000, 16),
+        ..device(address, PciKind::Bridge, (0x06_0400, 0x8086, 0x352a), root, above, node)
+    }
+}
+
+fn device(
+    address: PciAddress,
+    kind: PciKind,
+    (class, vendor, id): (u32, u32, u32),
+    root: &str,
+    above: &[PciAddress],
+    node: u32,
+) -> PciDevice {
+    PciDevice {
+        address,
+        kind: kind.into(),
+        class: class.into(),
+        vendor: vendor.into(),
+        device: id.into(),
+        root_bus: root.to_owned().into(),
+        bridges: above.to_vec(),
+        numa_node: node.into(),
+        numa_node_inherited: Reading::Missing(Missing::Unsupported),
+        local_cpulist: cpulist(node).into(),
+        link: Link::default(),
+        aer_correctable: 0.into(),
+        aer_fatal: 0.into(),
+    }
+}
+
+fn link(speed: u32, speed_max: u32, width: u32) -> Link {
+    Link {
+        speed: MegaTransfers(speed).into(),
+        width: width.into(),
+        speed_max: MegaTransfers(speed_max).into(),
+        width_max: width.into(),
+    }
+}
+
+/// One node per socket.
+pub(crate) fn numa(gpus: usize) -> Numa {
+    let count = nodes(gpus);
+    let node = |id: u32| NumaNode {
+        id,
+        cpulist: cpulist(id).into(),
+        distances: (0..count).map(|other| if other == id { 10 } else { 21 }).collect::<Vec<u32>>().into(),
+        mem_total: Bytes(1 << 40).into(),
+        mem_free: Bytes(600 << 30).into(),
+    };
+    Numa { nodes: (0..count).map(node).collect() }
+}

@@ -1,0 +1,269 @@
+//! What a scenario says, as data. The text form is read in `parse`; `docs/scenarios.md` is its page.
+
+use crate::truth::{Blame, Truth};
+
+/// A node, its work, and what happens to it. Times are whole seconds from the start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scenario {
+    /// Name, also the node's.
+    pub name: String,
+    /// The story in a sentence.
+    pub about: String,
+    /// Seed of all noise.
+    pub seed: u64,
+    /// Length in seconds.
+    pub length: u64,
+    /// Relative deviation of every measured quantity, and its correlation from second to second.
+    pub noise: (f64, f64),
+    /// The GPUs.
+    pub gpus: Gpus,
+    /// Who uses them.
+    pub works: Vec<Work>,
+    /// Disks that were named, in order: by `disk` or as members of arrays.
+    pub disks: Vec<Disk>,
+    /// Arrays.
+    pub arrays: Vec<Array>,
+    /// Who reads what.
+    pub reads: Vec<Reads>,
+    /// What happens, in the order of the file.
+    pub events: Vec<Event>,
+    /// The author's ground truth.
+    pub expects: Vec<Truth>,
+    /// Who must be blamed.
+    pub blames: Vec<Blame>,
+    /// Words (rules or causes) that must not be blamed; `all` is everything.
+    pub silent: Vec<String>,
+}
+
+/// Boards of one kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gpus {
+    /// How many.
+    pub count: usize,
+    /// Product name.
+    pub model: String,
+    /// Enforced limit in watts.
+    pub limit: f64,
+    /// Whether they have GPM.
+    pub gpm: bool,
+}
+
+/// A process that holds GPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    /// Name; its unit is `NAME.service`.
+    pub name: String,
+    /// Its GPUs.
+    pub gpus: Vec<usize>,
+    /// Port of its metrics page, for an engine.
+    pub port: Option<u16>,
+    /// Name of the served model.
+    pub model: String,
+    /// What it does at the start.
+    pub knobs: Knobs,
+}
+
+/// What can be set of a workload, also later by `at … set`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Knobs {
+    /// Generated tokens per second, all GPUs together.
+    pub rate: f64,
+    /// Prompt tokens per second.
+    pub prompt: f64,
+    /// Requests running.
+    pub running: f64,
+    /// Requests waiting.
+    pub waiting: f64,
+    /// Share of the KV cache in use.
+    pub kv: f64,
+    /// GPU utilization that NVML shows.
+    pub util: f64,
+    /// Watts per GPU at full speed.
+    pub power: f64,
+    /// Bytes of GPU memory per GPU.
+    pub mem: f64,
+    /// CPUs that it keeps busy.
+    pub cpus: f64,
+    /// Preemptions per second.
+    pub preemptions: f64,
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disk {
+    /// Kernel name.
+    pub name: String,
+    /// Mount point, for a disk of its own.
+    pub mount: Option<String>,
+}
+
+/// An md array.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    /// Kernel name.
+    pub name: String,
+    /// `raid0`, `raid1`, `raid5`, `raid6`, `raid10`.
+    pub level: String,
+    /// Members by slot.
+    pub members: Vec<String>,
+    /// Spares.
+    pub spares: Vec<String>,
+    /// Bytes of one member.
+    pub size: f64,
+    /// Mount point; without one the device itself is read.
+    pub mount: Option<String>,
+}
+
+/// Somebody reads a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reads {
+    /// The workload.
+    pub who: String,
+    /// The array or disk.
+    pub device: String,
+    /// Bytes per second at full speed.
+    pub rate: f64,
+    /// Bytes per read.
+    pub block: f64,
+}
+
+/// Something that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// When.
+    pub at: u64,
+    /// Until when; the end of the scenario if nothing ends it.
+    pub until: u64,
+    /// What `end` calls it.
+    pub subject: String,
+    /// What.
+    pub what: What,
+}
+
+impl Event {
+    /// Whether it goes on at a second.
+    #[must_use]
+    pub fn on(&self, second: u64) -> bool {
+        self.at <= second && second < self.until
+    }
+}
+
+/// How an event acts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// An array synchronises: `rebuild`, `check`, `resync`, `repair`.
+    Sync {
+        /// The array.
+        array: String,
+        /// Verb.
+        action: SyncVerb,
+        /// Bytes per second and member.
+        speed: f64,
+        /// Share done at the start.
+        done: f64,
+        /// What it does to others.
+        harm: Harm,
+    },
+    /// Other I/O on a device, by nobody who holds a GPU.
+    Load {
+        /// The device.
+        device: String,
+        /// Bytes per second.
+        rate: f64,
+        /// What it does to others.
+        harm: Harm,
+    },
+    /// A workload slows for reasons outside of the node.
+    Slow {
+        /// The workload.
+        who: String,
+        /// To this share of its speed.
+        to: f64,
+    },
+    /// A workload changes what it does.
+    Set {
+        /// The workload.
+        who: String,
+        /// Name and value of each change.
+        changes: Vec<(String, f64)>,
+    },
+    /// A workload's process ends and starts again; its page is refused until the end of the event.
+    Restart {
+        /// The workload.
+        who: String,
+    },
+    /// An NVML call does not come back.
+    HangNvml {
+        /// The call.
+        call: String,
+    },
+    /// GPUs fall off the bus.
+    Lose {
+        /// Which.
+        gpus: Vec<usize>,
+    },
+    /// The driver prints an error.
+    Xid {
+        /// Which GPU.
+        gpu: usize,
+        /// The code.
+        code: u32,
+    },
+    /// Clocks are held down.
+    Throttle {
+        /// Which GPUs.
+        gpus: Vec<usize>,
+        /// To this share of the full clock.
+        to: f64,
+        /// NVML's bit.
+        reason: u64,
+    },
+    /// The agent does not run.
+    Gap,
+    /// The host sleeps.
+    Suspend,
+    /// The host boots.
+    Reboot,
+    /// The wall clock steps, seconds.
+    Clock {
+        /// By so much.
+        by: i64,
+    },
+}
+
+/// Which synchronisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncVerb {
+    /// A member is replaced by a spare.
+    Rebuild,
+    /// A scrub that reads.
+    Check,
+    /// After an unclean stop.
+    Resync,
+    /// A scrub that writes.
+    Repair,
+}
+
+/// What a device's extra work does to those who read it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Harm {
+    /// Workloads and the share of their speed that is left.
+    pub slows: Vec<(String, f64)>,
+    /// Factor on the device's latency; by default what the slowest reader explains.
+    pub latency: Option<f64>,
+}
+
+impl Harm {
+    /// Latency factor: a reader with a fixed number of requests in flight that is down to a share f sees 1/f.
+    #[must_use]
+    pub fn latency(&self) -> f64 {
+        let slowest = self.slows.iter().map(|(_, to)| *to).fold(1.0, f64::min);
+        self.latency.unwrap_or(if slowest < 1.0 { 1.0 / slowest.max(0.01) } else { 1.05 })
+    }
+
+    /// The share that is left to a workload.
+    #[must_use]
+    pub fn on(&self, who: &str) -> f64 {
+        self.slows.iter().filter(|(name, _)| name == who).map(|(_, to)| *to).fold(1.0, f64::min)
+    }
+}

@@ -1,0 +1,227 @@
+//! The model against what its scenario says: the numbers are the scenario's own, not the code's.
+
+use std::path::Path;
+
+use gpuprod_snapshot::storage::{MdAction, MdArray};
+use gpuprod_snapshot::units::{Nanos, to_f64};
+use gpuprod_snapshot::{Missing, Tick};
+
+use crate::{Scenario, load_all};
+
+fn scenarios() -> Vec<Scenario> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    load_all(&dir).unwrap().into_iter().map(|(_, scenario)| scenario).collect()
+}
+
+fn parse(text: &str) -> Scenario {
+    Scenario::parse(text).unwrap()
+}
+
+const REBUILD: &str = "scenario t\nseed 3\nlength 6m\nnoise 2%\ngpu 2\n\
+    engine e gpus 0-1 rate 1000tok/s waiting 4\n\
+    array md0 raid5 members nvme0n1 nvme1n1 nvme2n1 spare nvme3n1 size 1TB mount /data\n\
+    reads e md0 900MB/s\n\
+    at 2m rebuild md0 speed 180MB/s done 10% slows e to 0.5\nat 5m end md0\n\
+    expect 2m..5m gpu 0-1 starved storage w 0.5\n";
+
+fn between(ticks: &[Tick], from: usize, to: usize, value: impl Fn(&Tick) -> u64) -> f64 {
+    to_f64(value(&ticks[to]) - value(&ticks[from]))
+}
+
+fn array(tick: &Tick) -> &MdArray {
+    &tick.md.as_ref().unwrap().value.get().unwrap().arrays[0]
+}
+
+fn tokens(tick: &Tick) -> u64 {
+    let engines = tick.engine.as_ref().unwrap().value.get().unwrap();
+    engines.engines[0].generation_tokens.copied().unwrap()
+}
+
+/// Milliseconds per read of a device between two ticks.
+fn await_of(ticks: &[Tick], name: &str, from: usize, to: usize) -> f64 {
+    let io = |tick: &Tick| {
+        let block = tick.block.as_ref().unwrap().value.get().unwrap();
+        block.devices.iter().find(|device| device.name == name).unwrap().io.get().unwrap().clone()
+    };
+    let (before, after) = (io(&ticks[from]), io(&ticks[to]));
+    f64::from(after.read_ms - before.read_ms) / to_f64(after.reads - before.reads)
+}
+
+#[test]
+fn a_rebuild_halves_the_tokens_and_doubles_the_latency_and_leaves_utilization() {
+    let scenario = parse(REBUILD);
+    let ticks: Vec<Tick> = scenario.ticks().collect();
+    assert_eq!(ticks.len(), 360);
+    let healthy = between(&ticks, 10, 110, tokens) / 100.0;
+    let starved = between(&ticks, 130, 290, tokens) / 160.0;
+    assert!((healthy / 1000.0 - 1.0).abs() < 0.05, "{healthy} tokens per second instead of 1000");
+    assert!((starved / healthy - 0.5).abs() < 0.05, "{starved} instead of half of {healthy}");
+    for member in ["nvme1n1", "nvme2n1", "md0"] {
+        let ratio = await_of(&ticks, member, 130, 290) / await_of(&ticks, member, 10, 110);
+        assert!((ratio - 2.0).abs() < 0.4, "{member} answers {ratio} times as slowly");
+    }
+    let util = |tick: &Tick| {
+        let gpus = tick.gpu.as_ref().unwrap().value.get().unwrap();
+        f64::from(gpus.devices[0].util.copied().unwrap().0) / 1000.0
+    };
+    assert!((util(&ticks[200]) - 0.84).abs() < 0.1 && (util(&ticks[50]) - 0.84).abs() < 0.1);
+    let pressure = between(&ticks, 130, 290, |tick| {
+        let psi = tick.psi.as_ref().unwrap().value.get().unwrap();
+        psi.cgroups[0].pressures.io.get().unwrap().some.total.0
+    });
+    assert!((pressure / 160e9 - 0.53).abs() < 0.08, "{pressure}");
+}
+
+#[test]
+fn the_array_goes_through_a_rebuild_as_md_does() {
+    let scenario = parse(REBUILD);
+    let ticks: Vec<Tick> = scenario.ticks().collect();
+    let (before, during, after) = (array(&ticks[60]), array(&ticks[179]), array(&ticks[320]));
+    assert_eq!(before.action.get(), Some(&MdAction::Idle));
+    assert_eq!(before.sync_done_fine.missing(), Some(Missing::Gone));
+    assert_eq!((during.action.get(), during.degraded.copied()), (Some(&MdAction::Recover), Some(1)));
+    assert_eq!(during.slots.get().map(String::as_str), Some("_UU"));
+    // 10 % of 1 TB, and 60 seconds at 180 MB/s.
+    let done = to_f64(during.sync_done_fine.copied().unwrap().0);
+    assert!((done / 110.8e9 - 1.0).abs() < 0.002, "{done}");
+    let rebuilding: Vec<_> = during.members.iter().filter(|member| member.is_rebuilding()).collect();
+    assert_eq!(rebuilding.len(), 1);
+    assert_eq!(rebuilding[0].name, "nvme3n1");
+    assert_eq!((after.action.get(), after.degraded.copied()), (Some(&MdAction::Idle), Some(0)));
+    assert_eq!(after.last_action.get(), Some(&MdAction::Recover));
+    assert_eq!(before.size.copied().unwrap().0 % 1_048_576, 0);
+}
+
+#[test]
+fn a_scenario_gives_the_same_bytes_each_time() {
+    for scenario in scenarios().iter().take(3) {
+        let write = || {
+            let mut bytes = Vec::new();
+            crate::write_recording_to(scenario, &mut bytes).unwrap();
+            bytes
+        };
+        let bytes = write();
+        assert!(bytes == write(), "{}", scenario.name);
+        let last = bytes.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap();
+        let tick: Tick = serde_json::from_slice(last).unwrap();
+        assert_eq!(Some(tick), scenario.ticks().last());
+    }
+}
+
+#[test]
+fn the_files_are_understood_and_make_sense() {
+    let all = scenarios();
+    assert!(all.len() >= 12);
+    for scenario in &all {
+        assert!(!scenario.expects.is_empty(), "{} expects nothing", scenario.name);
+        assert!(!scenario.blames.is_empty() || !scenario.silent.is_empty(), "{} says nothing of blame", scenario.name);
+        for truth in scenario.truth() {
+            assert!(
+                truth.from < truth.to && truth.to <= Nanos::from_secs(scenario.length),
+                "{}: {truth:?}",
+                scenario.name
+            );
+        }
+    }
+}
+
+/// No counter of any scenario steps back within a boot and a process.
+#[test]
+fn counters_count() {
+    for scenario in scenarios() {
+        let mut last: Option<Tick> = None;
+        for tick in scenario.ticks().filter(|tick| tick.block.is_some()) {
+            if let Some(last) = last.filter(|last| last.stamp.boot_id == tick.stamp.boot_id) {
+                assert!(last.stamp.boottime < tick.stamp.boottime);
+                let reads = |tick: &Tick| {
+                    let block = tick.block.as_ref().unwrap().value.get().unwrap();
+                    block.devices.iter().map(|device| device.io.get().unwrap().reads).collect::<Vec<_>>()
+                };
+                assert!(reads(&last).iter().zip(reads(&tick)).all(|(old, new)| *old <= new), "{}", scenario.name);
+            }
+            last = Some(tick);
+        }
+    }
+}
+
+#[test]
+fn dark_stretches_show_in_the_clocks_and_in_the_truth() {
+    let text = |event: &str| {
+        format!("scenario t\nlength 5m\ngpu 1\nengine e gpus 0\n{event}\nexpect 0s..5m gpu 0 productive\n")
+    };
+    let ends = |event: &str| {
+        let scenario = parse(&text(event));
+        let ticks: Vec<Tick> = scenario.ticks().collect();
+        let (first, last) = (ticks[0].stamp.clone(), ticks[ticks.len() - 1].stamp.clone());
+        (ticks.len(), first, last, scenario.truth())
+    };
+    let (n, first, last, truth) = ends("at 1m gap for 30s");
+    assert_eq!(n, 270);
+    assert_eq!(last.boottime.0 - first.boottime.0, 299_000_000_000);
+    assert_eq!(last.monotonic.0 - first.monotonic.0, 299_000_000_000);
+    let states: Vec<_> = truth.iter().map(|truth| (truth.from, truth.to, truth.cause.as_deref())).collect();
+    let seconds = Nanos::from_secs;
+    assert_eq!(
+        states,
+        [
+            (seconds(0), seconds(60), None),
+            (seconds(60), seconds(90), Some("agent_down")),
+            (seconds(90), seconds(300), None)
+        ]
+    );
+
+    let (n, first, last, _) = ends("at 1m suspend for 100s");
+    assert_eq!(n, 200);
+    assert_eq!(last.boottime.0 - first.boottime.0, 299_000_000_000);
+    assert_eq!(last.monotonic.0 - first.monotonic.0, 199_000_000_000);
+
+    let (n, first, last, _) = ends("at 1m reboot for 100s");
+    assert_eq!(n, 200);
+    assert_ne!(last.boot_id, first.boot_id);
+    assert!(last.boottime < first.boottime);
+    assert_eq!(last.realtime.0 - first.realtime.0, 299_000_000_000);
+
+    let (_, first, last, _) = ends("at 1m clock -1h");
+    assert_eq!(first.realtime.0 - last.realtime.0, (3600 - 299) * 1_000_000_000);
+}
+
+#[test]
+fn a_restart_is_a_new_process_with_new_counters() {
+    let scenario = parse("scenario t\nlength 4m\ngpu 1\nengine e gpus 0\nat 1m restart e for 20s\n");
+    let ticks: Vec<Tick> = scenario.ticks().collect();
+    let pids = |tick: &Tick| {
+        let processes = tick.proc.as_ref().unwrap().value.get().unwrap();
+        processes.processes.iter().map(|process| process.pid).collect::<Vec<_>>()
+    };
+    assert_ne!(pids(&ticks[59]), pids(&ticks[80]));
+    assert!(pids(&ticks[70]).is_empty());
+    assert!(tokens(&ticks[80]) < tokens(&ticks[59]));
+    let engine = &ticks[70].engine.as_ref().unwrap().value.get().unwrap().engines[0];
+    assert!(engine.page.get().is_none());
+}
+
+#[test]
+fn what_is_not_understood_says_where_and_what_would_be() {
+    let head = "scenario t\nlength 1m\ngpu 2\nengine e gpus 0\narray md0 raid5 members nvme0n1 nvme1n1 nvme2n1\n";
+    let cases = [
+        ("gpuz 8", "line 6: `gpuz` is no verb; there are scenario"),
+        ("engine f gpus 0-7", "line 6: there is no GPU 2: the `gpu` line says 2"),
+        ("engine f gpus 1 rate 12MB/s", "line 6: rate: `12MB/s` is not a rate (for instance 1200tok/s)"),
+        ("reads x md0", "line 6: there is no engine or job `x` above this line"),
+        ("reads e md7", "line 6: there is no array or disk `md7` above this line"),
+        ("at soon rebuild md0", "line 6: the time: `soon` is not a time (for instance 90s, 4m, 1h30m)"),
+        ("at 4m explode", "line 6: `explode` cannot happen; there are rebuild"),
+        ("at 4m rebuild md0", "line 6: `md0` has no spare to rebuild on"),
+        ("at 4m gap", "line 6: `gap` needs `for` and how long"),
+        ("at 4m end md0", "line 6: nothing about `md0` is going on before this time"),
+        ("expect 4m gpu 0 idle", "line 6: `4m` is no range of time (for instance 4m..8m)"),
+        ("expect 4m..8m gpu 0 lazy", "line 6: `lazy` is no state; there are faulted"),
+        ("seed 1 2", "line 6: `2` is not understood here"),
+        ("about \"open", "line 6: a quote is not closed"),
+    ];
+    for (line, want) in cases {
+        let got = Scenario::parse(&format!("{head}{line}\n")).unwrap_err().to_string();
+        assert!(got.starts_with(want), "{line}: {got}");
+    }
+    assert_eq!(Scenario::parse("length 1m").unwrap_err().to_string(), "line 0: there is no `scenario NAME` line");
+}

@@ -1,0 +1,133 @@
+//! `/proc`: the processes, the kernel log, the boot's id.
+
+use std::fmt::Write as _;
+use std::io;
+
+use gpuprod_snapshot::Tick;
+use gpuprod_snapshot::gpu::Xid;
+use gpuprod_snapshot::host::Process;
+
+use super::{Tree, block, value};
+
+/// Clock ticks of `/proc` are 10 ms.
+const TICK: u64 = 10_000_000;
+const PAGE: u64 = 4096;
+/// Number of a socket that somebody listens on: this plus the port.
+const INODE: u32 = 510_000;
+
+pub(crate) fn write(tick: &Tick, tree: &Tree) -> io::Result<()> {
+    tree.line("proc/sys/kernel/random/boot_id", &tick.stamp.boot_id.0)?;
+    let seconds = tick.stamp.boottime.0 / 1_000_000_000;
+    tree.line("proc/uptime", format!("{seconds}.00 {seconds}.00"))?;
+    let new = value!(tick, xid).into_iter().flat_map(|xids| &xids.events).map(record);
+    tree.append("dev/kmsg", &new.collect::<Vec<_>>())?;
+    let Some(processes) = value!(tick, proc) else { return Ok(()) };
+    for name in tree.names("proc") {
+        let pid: Option<u32> = name.parse().ok();
+        if pid.is_some_and(|pid| pid != 1 && processes.processes.iter().all(|process| process.pid != pid)) {
+            tree.remove(&format!("proc/{name}"))?;
+        }
+    }
+    for process in &processes.processes {
+        one(tick, tree, process)?;
+    }
+    Ok(())
+}
+
+/// A line of `/dev/kmsg`.
+fn record(xid: &Xid) -> String {
+    let pci =
+        xid.pci.get().map_or_else(String::new, |pci| format!("{:04x}:{:02x}:{:02x}", pci.domain, pci.bus, pci.device));
+    let text = if xid.code == 79 { "GPU has fallen off the bus." } else { "Ch 00000008, intr 10000000." };
+    let pid = xid.pid.map_or_else(|| "'<unknown>'".to_owned(), |pid| pid.to_string());
+    let name = xid.name.as_deref().unwrap_or("<unknown>");
+    format!("3,{},{},-;NVRM: Xid (PCI:{pci}): {}, pid={pid}, name={name}, {text}", xid.seq, xid.at.0 / 1000, xid.code)
+}
+
+fn one(tick: &Tick, tree: &Tree, process: &Process) -> io::Result<()> {
+    let pid = process.pid;
+    let at = |name: &str| format!("proc/{pid}/{name}");
+    let comm = process.comm.get().map_or("", String::as_str);
+    let state = process.state.copied().unwrap_or('S');
+    let cpu = process.cpu.copied().map_or(0, |cpu| cpu.0 / TICK);
+    let threads = process.threads.copied().unwrap_or(1);
+    tree.line(&at("stat"), stat(process, pid, state, cpu))?;
+    tree.line(&at("comm"), comm)?;
+    let uid = process.uid.copied().unwrap_or(0);
+    let rss = process.rss.copied().map_or(0, |rss| rss.0 / 1024);
+    tree.put(
+        &at("status"),
+        format!(
+            "Name:\t{comm}\nState:\t{state} ({})\nTgid:\t{pid}\nPid:\t{pid}\nPPid:\t{}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n\
+             Gid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pid}\nVmRSS:\t{rss:8} kB\nThreads:\t{threads}\n",
+            if state == 'R' { "running" } else { "sleeping" },
+            process.ppid.copied().unwrap_or(1)
+        ),
+    )?;
+    let number = |reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Bytes>| {
+        reading.copied().map_or(0, |bytes| bytes.0)
+    };
+    tree.put(
+        &at("io"),
+        format!(
+            "rchar: {}\nwchar: {}\nsyscr: 0\nsyscw: 0\nread_bytes: {}\nwrite_bytes: {}\ncancelled_write_bytes: 0\n",
+            number(&process.read_chars),
+            number(&process.written_chars),
+            number(&process.read_bytes),
+            number(&process.written_bytes)
+        ),
+    )?;
+    tree.line(&at("cgroup"), format!("0::{}", process.cgroup.get().map_or("/", String::as_str)))?;
+    tree.put(&at("wchan"), "0")?;
+    let blocked = process.threads_blocked.copied().unwrap_or(0);
+    for thread in 0..threads {
+        // The leader works; of the others the last ones are blocked.
+        let waits = thread > 0 && thread + blocked >= threads;
+        let tid = pid + thread;
+        let (letter, used) = if thread == 0 { (state, cpu) } else { (if waits { 'D' } else { 'S' }, 0) };
+        tree.line(&at(&format!("task/{tid}/stat")), stat(process, tid, letter, used))?;
+        let wchan = process.wchan.get().filter(|_| waits).map_or("0", String::as_str);
+        tree.put(&at(&format!("task/{tid}/wchan")), wchan)?;
+    }
+    if let Some(block) = value!(tick, block) {
+        tree.put(&at("mountinfo"), block::mountinfo(block))?;
+    }
+    descriptors(tree, process)
+}
+
+/// `stat` has 52 fields; what no collector reads is 0.
+fn stat(process: &Process, id: u32, state: char, cpu: u64) -> String {
+    let system = cpu / 10;
+    let user = cpu - system;
+    let start = process.start.copied().map_or(0, |start| start.0 / TICK);
+    let rss = process.rss.copied().map_or(0, |rss| rss.0 / PAGE);
+    format!(
+        "{id} ({}) {state} {} {id} {id} 0 -1 4194304 0 0 0 0 {user} {system} 0 0 20 0 {} 0 {start} 68719476736 {rss} \
+         18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
+        process.comm.get().map_or("", String::as_str),
+        process.ppid.copied().unwrap_or(1),
+        process.threads.copied().unwrap_or(1),
+    )
+}
+
+/// Open files and listening sockets.
+fn descriptors(tree: &Tree, process: &Process) -> io::Result<()> {
+    let at = |name: &str| format!("proc/{}/{name}", process.pid);
+    tree.link(&at("fd/0"), "/dev/null")?;
+    for (fd, path) in (3_u32..).zip(process.opens.get().into_iter().flatten()) {
+        let target = if path.starts_with("/dev/") { path.clone() } else { format!("{path}/model-00001.safetensors") };
+        tree.link(&at(&format!("fd/{fd}")), target)?;
+    }
+    let mut tcp =
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n".to_owned();
+    tree.put(&at("net/tcp6"), &tcp)?;
+    for (row, port) in (0_u32..).zip(process.listens.get().into_iter().flatten()) {
+        let inode = INODE + u32::from(*port);
+        let _ = writeln!(
+            tcp,
+            "{row:4}: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 {inode} 1 0000000000000000 100 0 0 10 0"
+        );
+        tree.link(&at(&format!("fd/{}", 20 + row)), format!("socket:[{inode}]"))?;
+    }
+    tree.put(&at("net/tcp"), tcp)
+}

@@ -1,0 +1,330 @@
+//! The node's counters, moved on second by second. Everything that a tick shows is read off from here.
+
+use std::collections::BTreeMap;
+
+use crate::effects::Pace;
+use crate::hist::Hist;
+use crate::rng::Series;
+use crate::scenario::{Knobs, Scenario, SyncVerb};
+use crate::words::float;
+
+/// Draw of a board without a context, and with one that does nothing (measured on H100 SXM: 69-73 W, 109-137 W).
+pub(crate) const IDLE_WATTS: f64 = 70.0;
+const CONTEXT_WATTS: f64 = 120.0;
+/// Tokens per request.
+const TOKENS: f64 = 200.0;
+/// Read latency of a quiet NVMe drive, seconds, and its largest block when md copies.
+const NVME_LATENCY: f64 = 0.000_15;
+const SYNC_BLOCK: f64 = 524_288.0;
+
+/// A counting device.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Device {
+    pub(crate) reads: f64,
+    pub(crate) read_bytes: f64,
+    pub(crate) read_seconds: f64,
+    pub(crate) writes: f64,
+    pub(crate) written_bytes: f64,
+    pub(crate) write_seconds: f64,
+    pub(crate) busy_seconds: f64,
+    pub(crate) in_flight: f64,
+}
+
+/// A pressure file's running numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stalls {
+    pub(crate) total: f64,
+    pub(crate) averages: [f64; 3],
+}
+
+impl Stalls {
+    fn step(&mut self, share: f64) {
+        let share = share.clamp(0.0, 1.0);
+        self.total += share;
+        for (average, window) in self.averages.iter_mut().zip([10.0, 60.0, 300.0]) {
+            *average += (share - *average) / window;
+        }
+    }
+}
+
+/// A workload's numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) knobs: Knobs,
+    pub(crate) pace: Pace,
+    /// Which process of this name it is, from 0.
+    pub(crate) generation: u64,
+    /// Its start, seconds of the scenario; before it for the first one.
+    pub(crate) started: i64,
+    pub(crate) generated: f64,
+    pub(crate) prompt: f64,
+    pub(crate) finished: f64,
+    pub(crate) preempted: f64,
+    pub(crate) cpu: f64,
+    pub(crate) read: BTreeMap<String, f64>,
+    pub(crate) ttft: Hist,
+    pub(crate) itl: Hist,
+    pub(crate) e2e: Hist,
+    pub(crate) queue: Hist,
+    pub(crate) io: Stalls,
+    pub(crate) cpu_wait: Stalls,
+    pub(crate) blocked: f64,
+    noise: Series,
+}
+
+/// A GPU's numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Board {
+    pub(crate) util: f64,
+    pub(crate) work: f64,
+    pub(crate) watts: f64,
+    pub(crate) joules: f64,
+    pub(crate) sent: f64,
+    pub(crate) received: f64,
+    pub(crate) nvlink: f64,
+    pub(crate) clock: f64,
+    pub(crate) reasons: u64,
+    noise: Series,
+}
+
+/// The node since its boot.
+#[derive(Debug)]
+pub(crate) struct World<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) boards: Vec<Board>,
+    pub(crate) devices: BTreeMap<String, Device>,
+    latency: BTreeMap<String, Series>,
+    pub(crate) io: Stalls,
+    pub(crate) cpu: Stalls,
+    pub(crate) second: u64,
+}
+
+impl<'a> World<'a> {
+    /// A node whose processes started `age` seconds before `second`.
+    pub(crate) fn new(scenario: &'a Scenario, second: u64, age: u64) -> Self {
+        let seed = scenario.seed.wrapping_add(second);
+        let (deviation, memory) = scenario.noise;
+        let series = |name: &str, share: f64| Series::new(seed, name, deviation * share, memory);
+        let started = i64::try_from(second).unwrap_or(0) - i64::try_from(age).unwrap_or(0);
+        let jobs = scenario.works.iter().map(|work| Job {
+            knobs: work.knobs.clone(),
+            pace: Pace { speed: 1.0, storage: 0.0, up: true },
+            generation: 0,
+            started,
+            generated: 0.0,
+            prompt: 0.0,
+            finished: 0.0,
+            preempted: 0.0,
+            cpu: 0.0,
+            read: BTreeMap::new(),
+            ttft: Hist::default(),
+            itl: Hist::default(),
+            e2e: Hist::default(),
+            queue: Hist::default(),
+            io: Stalls::default(),
+            cpu_wait: Stalls::default(),
+            blocked: 0.0,
+            noise: series(&work.name, 1.0),
+        });
+        let boards = (0..scenario.gpus.count).map(|gpu| Board {
+            util: 0.0,
+            work: 0.0,
+            watts: IDLE_WATTS,
+            joules: 0.0,
+            sent: 0.0,
+            received: 0.0,
+            nvlink: 0.0,
+            clock: 1.0,
+            reasons: 1,
+            noise: series(&format!("gpu{gpu}"), 1.0),
+        });
+        let names: Vec<&String> = scenario
+            .disks
+            .iter()
+            .map(|disk| &disk.name)
+            .chain(scenario.arrays.iter().map(|array| &array.name))
+            .collect();
+        // What was read while booting, so that no device looks as if it had never been used.
+        let booted =
+            Device { reads: 1000.0, read_bytes: 64e6, read_seconds: 0.25, busy_seconds: 0.25, ..Device::default() };
+        Self {
+            scenario,
+            jobs: jobs.collect(),
+            boards: boards.collect(),
+            devices: names.iter().map(|name| ((*name).clone(), booted.clone())).collect(),
+            // Latency is noisier than throughput.
+            latency: names.iter().map(|name| ((*name).clone(), series(name, 3.0))).collect(),
+            io: Stalls::default(),
+            cpu: Stalls::default(),
+            second,
+        }
+    }
+
+    /// One second passes.
+    pub(crate) fn step(&mut self, second: u64) {
+        self.second = second;
+        let mut traffic = self.syncs();
+        for index in 0..self.jobs.len() {
+            self.work(index, &mut traffic);
+        }
+        self.background(&mut traffic);
+        self.devices(&traffic);
+        self.boards();
+        let worst = self.jobs.iter().map(|job| job.io.averages[0]).fold(0.0, f64::max);
+        // System pressure is weighted by all busy CPUs: a few stalled readers are a small part of a large node.
+        self.io.step(worst * 0.3);
+        self.cpu.step(0.02);
+    }
+
+    fn work(&mut self, index: usize, traffic: &mut Traffic) {
+        let scenario = self.scenario;
+        let (Some(job), Some(work)) = (self.jobs.get_mut(index), scenario.works.get(index)) else { return };
+        let generation = scenario.restarts(work, self.second);
+        if generation != job.generation {
+            let fresh = Self::new(scenario, self.second, 0);
+            if let Some(fresh) = fresh.jobs.into_iter().nth(index) {
+                let noise = job.noise.clone();
+                *job = Job { generation, noise, ..fresh };
+            }
+        }
+        let factor = job.noise.factor();
+        job.knobs = scenario.knobs(work, self.second);
+        job.pace = scenario.pace(work, self.second);
+        let speed = if job.pace.up { job.pace.speed * factor } else { 0.0 };
+        let knobs = &job.knobs;
+        job.generated += knobs.rate * speed;
+        job.prompt += knobs.prompt * speed;
+        let requests = knobs.rate * speed / TOKENS;
+        job.finished += requests;
+        job.preempted += knobs.preemptions * speed;
+        job.cpu += knobs.cpus * if job.pace.up { 1.0 } else { 0.3 };
+        if knobs.rate * speed > 0.0 {
+            let between = knobs.running.max(1.0) / (knobs.rate * speed);
+            let queued = knobs.waiting / requests;
+            let first = 0.15 / speed.max(0.05) + queued;
+            job.itl.observe(between, knobs.rate * speed);
+            job.ttft.observe(first, requests);
+            job.queue.observe(queued, requests);
+            job.e2e.observe(first + TOKENS * between, requests);
+        }
+        let mut reads_something = false;
+        for reads in scenario.reads.iter().filter(|reads| reads.who == work.name) {
+            let bytes = reads.rate * speed;
+            *job.read.entry(reads.device.clone()).or_default() += bytes;
+            reads_something |= bytes > 0.0;
+            spread(scenario, self.second, &reads.device, bytes, reads.block, traffic);
+        }
+        let Some(job) = self.jobs.get_mut(index) else { return };
+        let healthy = if reads_something { 0.03 } else { 0.0 };
+        let waits = (healthy + job.pace.storage) * factor;
+        job.io.step(waits);
+        job.cpu_wait.step(0.02 * factor);
+        job.blocked = (waits * 8.0).min(8.0);
+    }
+
+    /// Synchronisation is counted on the members, never on the array.
+    fn syncs(&self) -> Traffic {
+        let mut traffic = Traffic::default();
+        for array in &self.scenario.arrays {
+            let Some(sync) = self.scenario.sync(&array.name, self.second) else { continue };
+            let members = self.scenario.members(array, self.second);
+            members.in_sync().for_each(|name| traffic.read(name, sync.speed, SYNC_BLOCK));
+            match sync.action {
+                SyncVerb::Rebuild => {
+                    members.rebuilding.into_iter().for_each(|name| traffic.write(name, sync.speed));
+                }
+                SyncVerb::Resync => {
+                    members.slots.last().into_iter().for_each(|name| traffic.write(name, sync.speed));
+                }
+                SyncVerb::Check | SyncVerb::Repair => {}
+            }
+        }
+        traffic
+    }
+
+    fn background(&self, traffic: &mut Traffic) {
+        let names: Vec<&String> = self.devices.keys().collect();
+        for name in names {
+            let rate = self.scenario.load(name, self.second);
+            if rate > 0.0 {
+                spread(self.scenario, self.second, name, rate, SYNC_BLOCK, traffic);
+            }
+        }
+    }
+
+    fn devices(&mut self, traffic: &Traffic) {
+        for (name, device) in &mut self.devices {
+            let noise = self.latency.get_mut(name).map_or(1.0, Series::factor);
+            let quiet = if name.starts_with("sd") { 0.004 } else { NVME_LATENCY };
+            let latency = quiet * self.scenario.latency(name, self.second) * noise;
+            let (reads, read, written) = traffic.of(name);
+            let writes = written / SYNC_BLOCK;
+            device.reads += reads;
+            device.read_bytes += read;
+            device.read_seconds += reads * latency;
+            device.writes += writes;
+            device.written_bytes += written;
+            device.write_seconds += writes * latency;
+            device.in_flight = (reads + writes) * latency;
+            device.busy_seconds += device.in_flight.min(1.0);
+        }
+    }
+
+    fn boards(&mut self) {
+        let limit = self.scenario.gpus.limit;
+        for (gpu, board) in self.boards.iter_mut().enumerate() {
+            let noise = board.noise.factor();
+            let (clock, reasons) = self.scenario.clock(gpu, self.second);
+            let owner = self.scenario.works.iter().position(|work| work.gpus.contains(&gpu));
+            let job = owner.and_then(|index| self.jobs.get(index));
+            let lost = self.scenario.is_lost(gpu, self.second);
+            board.clock = clock;
+            match job.filter(|job| job.pace.up && !lost) {
+                None => (board.util, board.work, board.watts, board.reasons) = (0.0, 0.0, IDLE_WATTS, 1),
+                Some(job) => {
+                    let speed = job.pace.speed;
+                    // A kernel that waits is still resident: utilization stays, power falls.
+                    board.util = (job.knobs.util * (1.0 + (noise - 1.0) * 0.5)).clamp(0.0, 1.0);
+                    board.work = (job.knobs.util * speed * noise).clamp(0.0, 1.0);
+                    let above = (job.knobs.power - CONTEXT_WATTS).max(0.0);
+                    let base = job.knobs.power.min(CONTEXT_WATTS);
+                    board.watts = (base + above * (0.4 + 0.6 * speed) * noise).min(limit);
+                    board.reasons = if board.util == 0.0 { 1 } else { reasons };
+                }
+            }
+            board.joules += board.watts;
+            board.received += 2e9 * board.work;
+            board.sent += 5e8 * board.work;
+            board.nvlink += 2e10 * board.work;
+        }
+    }
+}
+
+/// Reads of an array are reads of its members, in equal shares.
+fn spread(scenario: &Scenario, second: u64, device: &str, bytes: f64, block: f64, traffic: &mut Traffic) {
+    traffic.read(device, bytes, block);
+    if let Some(array) = scenario.arrays.iter().find(|array| array.name == device) {
+        let members = scenario.members(array, second);
+        let share = bytes / float(members.in_sync().count().max(1));
+        members.in_sync().for_each(|name| traffic.read(name, share, block));
+    }
+}
+
+/// Reads, bytes read and bytes written of each device in one second.
+#[derive(Debug, Default)]
+struct Traffic(BTreeMap<String, (f64, f64, f64)>);
+
+impl Traffic {
+    fn read(&mut self, device: &str, bytes: f64, block: f64) {
+        let (reads, read, _) = self.0.entry(device.to_owned()).or_default();
+        *reads += bytes / block;
+        *read += bytes;
+    }
+    fn write(&mut self, device: &str, bytes: f64) {
+        self.0.entry(device.to_owned()).or_default().2 += bytes;
+    }
+    fn of(&self, device: &str) -> (f64, f64, f64) {
+        self.0.get(device).copied().unwrap_or_default()
+    }
+}
