@@ -31,7 +31,7 @@ pub struct KernelLog {
 
 enum Log {
     /// The kernel's own: a read gives one record.
-    Device(File),
+    Device { file: File, last: Option<u64> },
     /// A file of records in its place, in a copy of a host; read from the start.
     Copy { offset: u64 },
 }
@@ -56,7 +56,7 @@ impl Collector for KernelLog {
         }
         let mut xids = Xids::default();
         let read = match &mut self.open {
-            Some(Log::Device(file)) => drain(file, &mut xids),
+            Some(Log::Device { file, last }) => drain(file, last, &mut xids),
             Some(Log::Copy { offset }) => follow(&path, offset, &mut xids),
             None => Ok(()),
         };
@@ -81,10 +81,7 @@ fn open(path: &Path) -> Result<Log, CollectError> {
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
         .open(path)
         .map_err(|error| failed("open", path, error))?;
-    let kind = file
-        .metadata()
-        .map_err(|error| failed("look at", path, error))?
-        .file_type();
+    let kind = file.metadata().map_err(|error| failed("look at", path, error))?.file_type();
     if kind.is_file() {
         return Ok(Log::Copy { offset: 0 });
     }
@@ -95,9 +92,8 @@ fn open(path: &Path) -> Result<Log, CollectError> {
     let mut file = file;
     // A new reader is given the whole buffer again. What happened before we looked is not new: a code of last
     // week would be charged to this second, and once more after each restart.
-    file.seek(SeekFrom::End(0))
-        .map_err(|error| failed("seek to the end of", path, error))?;
-    Ok(Log::Device(file))
+    file.seek(SeekFrom::End(0)).map_err(|error| failed("seek to the end of", path, error))?;
+    Ok(Log::Device { file, last: None })
 }
 
 fn failed(verb: &str, path: &Path, error: io::Error) -> CollectError {
@@ -114,22 +110,35 @@ fn failed(verb: &str, path: &Path, error: io::Error) -> CollectError {
     }
 }
 
-fn drain(log: &mut impl Read, xids: &mut Xids) -> io::Result<()> {
+/// Reads what is there. `last` is the number of the last record that was read.
+fn drain(log: &mut impl Read, last: &mut Option<u64>, xids: &mut Xids) -> io::Result<()> {
     let mut record = vec![0_u8; RECORD];
+    let mut overrun = false;
     for _ in 0..RECORDS {
         match log.read(&mut record) {
             Ok(0) => break,
-            Ok(len) => xids
-                .events
-                .extend(parse_record(&String::from_utf8_lossy(&record[..len]))),
+            Ok(len) => {
+                let text = String::from_utf8_lossy(&record[..len]);
+                let seq = header(&text).map(|(seq, _, _)| seq);
+                if std::mem::take(&mut overrun) {
+                    // Records are numbered without a gap. At least one was lost, or the kernel would not say so.
+                    let lost = seq.zip(*last).map_or(1, |(seq, last)| seq.saturating_sub(last.saturating_add(1)));
+                    xids.overwritten = xids.overwritten.saturating_add(lost.max(1));
+                }
+                *last = seq.or(*last);
+                xids.events.extend(parse_record(&text));
+            }
             Err(error) => match error.raw_os_error() {
-                // EPIPE: the ring buffer went round before we read; the next read gives the oldest that is left.
-                Some(libc::EPIPE) => xids.overwritten += 1,
+                // The ring buffer went round before we read; the next read gives the oldest that is left.
+                Some(libc::EPIPE) => overrun = true,
                 Some(libc::EAGAIN) => break,
                 Some(libc::EINTR) => {}
                 _ => return Err(error),
             },
         }
+    }
+    if overrun {
+        xids.overwritten = xids.overwritten.saturating_add(1);
     }
     Ok(())
 }
@@ -159,13 +168,18 @@ fn follow(path: &Path, offset: &mut u64, xids: &mut Xids) -> io::Result<()> {
 /// after it. Format: `Documentation/ABI/testing/dev-kmsg`.
 #[must_use]
 pub fn parse_record(record: &str) -> Option<Xid> {
+    let (seq, at, message) = header(record)?;
+    parse_message(message.lines().next()?, seq, at)
+}
+
+/// Number, time and the rest of a record.
+fn header(record: &str) -> Option<(u64, Nanos, &str)> {
     let (prefix, message) = record.split_once(';')?;
     let mut fields = prefix.split(',');
     let _priority: u32 = fields.next()?.parse().ok()?;
     let seq = fields.next()?.parse().ok()?;
     let usec: u64 = fields.next()?.parse().ok()?;
-    let at = Nanos(usec.checked_mul(1000)?);
-    parse_message(message.lines().next()?, seq, at)
+    Some((seq, Nanos(usec.checked_mul(1000)?), message))
 }
 
 /// Reads a line of the driver, with or without the prefixes that `dmesg` and `syslog` write before it; number
@@ -197,8 +211,7 @@ pub fn parse_message(line: &str, seq: u64, at: Nanos) -> Option<Xid> {
     }
     text.contains("fallen off the bus").then(|| Xid {
         pci: Reading::from_option(
-            text.split_ascii_whitespace()
-                .find_map(|word| slot(word.trim_matches(|c: char| !c.is_ascii_hexdigit()))),
+            text.split_ascii_whitespace().find_map(|word| slot(word.trim_matches(|c: char| !c.is_ascii_hexdigit()))),
             Missing::Malformed,
         ),
         ..empty
@@ -210,10 +223,7 @@ fn coded(rest: &str, empty: Xid) -> Option<Xid> {
     let (place, rest) = rest.split_once("): ")?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let (code, rest) = rest.split_at(digits);
-    let mut xid = Xid {
-        code: code.parse().ok()?,
-        ..empty
-    };
+    let mut xid = Xid { code: code.parse().ok()?, ..empty };
     if !(rest.is_empty() || rest.starts_with(',')) {
         return None;
     }
@@ -251,9 +261,7 @@ fn slot(word: &str) -> Option<PciAddress> {
 
 fn number_after(text: &str, marker: &str, radix: u32) -> Option<u32> {
     let (_, rest) = text.split_once(marker)?;
-    let end = rest
-        .find(|c: char| !c.is_digit(radix))
-        .unwrap_or(rest.len());
+    let end = rest.find(|c: char| !c.is_digit(radix)).unwrap_or(rest.len());
     u32::from_str_radix(&rest[..end], radix).ok()
 }
 

@@ -18,34 +18,18 @@ fn check(rows: &str, expected: &Value) -> usize {
         let want = &expected["rows"][id];
         let found = parse(line);
         let code = want["xid"].as_u64().or(want["implied_xid"].as_u64());
-        assert_eq!(
-            found.as_ref().map(|x| u64::from(x.code)),
-            code,
-            "{id}: {line}"
-        );
+        assert_eq!(found.as_ref().map(|x| u64::from(x.code)), code, "{id}: {line}");
         checked += 1;
         let Some(found) = found else { continue };
         let pci = PciAddress::parse(want["pci"].as_str().unwrap()).unwrap();
-        assert_eq!(
-            found.pci.copied().map(|at| at.same_slot(pci)),
-            Some(true),
-            "{id}: {line}"
-        );
+        assert_eq!(found.pci.copied().map(|at| at.same_slot(pci)), Some(true), "{id}: {line}");
         let number = |value: Option<u32>| value.map(u64::from);
         assert_eq!(number(found.pid), want["pid"].as_u64(), "{id} pid");
         assert_eq!(found.name.as_deref(), want["name"].as_str(), "{id} name");
         assert_eq!(number(found.gi), want["gi"].as_u64(), "{id} gi");
         assert_eq!(number(found.ci), want["ci"].as_u64(), "{id} ci");
-        assert_eq!(
-            number(found.caused_by),
-            want["caused_by"].as_u64(),
-            "{id} caused_by"
-        );
-        assert_eq!(
-            number(found.recovery_action),
-            want["recovery"]["to"].as_u64(),
-            "{id} recovery"
-        );
+        assert_eq!(number(found.caused_by), want["caused_by"].as_u64(), "{id} caused_by");
+        assert_eq!(number(found.recovery_action), want["recovery"]["to"].as_u64(), "{id} recovery");
         if let Some(word) = want["class"].as_str() {
             assert_eq!(class(found.code).as_str(), word, "{id} class");
         }
@@ -119,11 +103,13 @@ fn overwritten_records_are_counted_and_reading_goes_on() {
         Ok("4,91,300,-;NVRM: Xid (PCI:0000:9b:00): 79, not before the next round\n"),
     ]);
     let mut xids = Xids::default();
-    drain(&mut kernel, &mut xids).unwrap();
-    assert_eq!(xids.overwritten, 1);
+    let mut last = None;
+    drain(&mut kernel, &mut last, &mut xids).unwrap();
+    assert_eq!(xids.overwritten, 90 - 7 - 1);
+    assert_eq!(last, Some(90));
     let found: Vec<_> = xids.events.iter().map(|x| (x.seq, x.at, x.code)).collect();
     assert_eq!(found, [(90, Nanos(200_000), 48)]);
-    assert!(drain(&mut Kernel(vec![Err(libc::ENODEV)]), &mut xids).is_err());
+    assert!(drain(&mut Kernel(vec![Err(libc::ENODEV)]), &mut last, &mut xids).is_err());
 }
 
 #[test]
@@ -137,20 +123,14 @@ fn a_file_in_its_place_is_read_once_from_the_start_and_then_followed() {
     assert!(absent.tried.contains("dev/kmsg"), "{absent}");
 
     let write = |text: &str| {
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(root.join("dev/kmsg"))
-            .unwrap();
+        let mut file = OpenOptions::new().create(true).append(true).open(root.join("dev/kmsg")).unwrap();
         file.write_all(text.as_bytes()).unwrap();
     };
     let mut codes = || match log.collect(&host, &Focus::default()) {
         Ok(Part::Xid(xids)) => xids.events.iter().map(|x| x.code).collect::<Vec<_>>(),
         other => panic!("{other:?}"),
     };
-    write(
-        "4,1,100,-;NVRM: Xid (PCI:0000:9b:00): 48, DBE\n6,2,200,-;noise\n4,3,300,-;NVRM: Xid (PCI:0000:9b",
-    );
+    write("4,1,100,-;NVRM: Xid (PCI:0000:9b:00): 48, DBE\n6,2,200,-;noise\n4,3,300,-;NVRM: Xid (PCI:0000:9b");
     assert_eq!(codes(), [48]);
     assert_eq!(codes(), [0_u32; 0]);
     write(":00): 63, remapped\n");
@@ -160,11 +140,7 @@ fn a_file_in_its_place_is_read_once_from_the_start_and_then_followed() {
 
 #[test]
 fn a_denied_log_says_what_would_help() {
-    let error = failed(
-        "open",
-        Path::new("/dev/kmsg"),
-        io::Error::from_raw_os_error(libc::EPERM),
-    );
+    let error = failed("open", Path::new("/dev/kmsg"), io::Error::from_raw_os_error(libc::EPERM));
     assert_eq!(error.missing, Missing::Denied);
     assert!(error.hint.is_some_and(|hint| hint.contains("CAP_SYSLOG")));
 }
