@@ -31,7 +31,7 @@ mod account;
 mod interval;
 mod split;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 
 use gpuprod_snapshot::Stamp;
 use gpuprod_snapshot::units::Nanos;
@@ -80,13 +80,15 @@ impl Ledger {
             self.upto = Some(judgement.stamp.clone());
         }
         for (id, unit) in present {
-            self.accounts.entry(id.clone()).or_default().meet(unit);
+            match self.accounts.get_mut(id) {
+                Some(account) => account.meet(unit),
+                None => self.accounts.entry(id.clone()).or_default().meet(unit),
+            }
         }
     }
 
     /// Gives the interval to every unit that had an account before it.
     fn book(&mut self, interval: &Interval, period: Nanos, present: &BTreeMap<&UnitId, &UnitJudgement>) {
-        let gpus: BTreeSet<&UnitId> = present.iter().map(|(id, unit)| unit.gpu.as_ref().unwrap_or(id)).collect();
         for (id, account) in &mut self.accounts {
             if account.retired {
                 continue;
@@ -104,7 +106,7 @@ impl Ledger {
                     self.mended = self.mended.saturating_add(u64::from(mended));
                     account.book(unit.state, unit.weight.source, &parts, rest);
                 }
-                None if gpus.contains(account.gpu.as_ref().unwrap_or(id)) => {
+                None if is_replaced(account.gpu.as_ref().unwrap_or(id), present) => {
                     account.book_unknown(Unknown::Missed, rest);
                     account.retired = true;
                 }
@@ -112,6 +114,12 @@ impl Ledger {
             }
         }
     }
+}
+
+/// Whether another unit of the same GPU is there.
+fn is_replaced(gpu: &UnitId, present: &BTreeMap<&UnitId, &UnitJudgement>) -> bool {
+    let mut units = present.values();
+    units.any(|unit| unit.gpu.as_ref().unwrap_or(&unit.unit) == gpu)
 }
 
 /// The verdicts by unit. Of several verdicts on one unit (a fault of the judge) the lowest in the order of words

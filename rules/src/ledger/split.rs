@@ -1,6 +1,5 @@
 //! A whole, cut into parts that sum to it.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -15,27 +14,32 @@ const ONE: u64 = Part::ONE.0 as u64;
 /// names. Parts that sum to more are cut in the order of buckets, the productive first: a figure that cannot be
 /// right never makes a GPU look better.
 pub(super) fn mend(state: State, split: &[(Bucket, Part)]) -> (Vec<(Bucket, u64)>, bool) {
-    let mut parts: BTreeMap<Bucket, u64> = BTreeMap::new();
-    for &(bucket, part) in split {
-        let sum = parts.entry(bucket).or_default();
-        *sum = sum.saturating_add(u64::from(part.0));
-    }
-    let total = parts.values().fold(0, |a: u64, b| a.saturating_add(*b));
+    let mut parts: Vec<(Bucket, u64)> = Vec::with_capacity(split.len().saturating_add(1));
+    let widened = split.iter().map(|(bucket, part)| (*bucket, u64::from(part.0)));
+    parts.extend(widened);
+    let total = parts.iter().fold(0, |a: u64, b| a.saturating_add(b.1));
     if total < ONE {
         let residual = match state {
             State::Unknown(reason) => Bucket::Unknown(reason),
             _ => Bucket::Lost(Cause::Unexplained),
         };
-        let part = parts.entry(residual).or_default();
-        *part = part.saturating_add(ONE.saturating_sub(total));
+        parts.push((residual, ONE.saturating_sub(total)));
     }
+    parts.sort_unstable();
     let mut excess = total.saturating_sub(ONE);
-    for part in parts.values_mut() {
+    for (_, part) in &mut parts {
         let cut = excess.min(*part);
         *part = part.saturating_sub(cut);
         excess = excess.saturating_sub(cut);
     }
-    let parts = parts.into_iter().filter(|(_, part)| *part > 0).collect();
+    parts.dedup_by(|next, held| {
+        let same = next.0 == held.0;
+        if same {
+            held.1 = held.1.saturating_add(next.1);
+        }
+        same
+    });
+    parts.retain(|(_, part)| *part > 0);
     (parts, total != ONE)
 }
 

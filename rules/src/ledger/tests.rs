@@ -182,6 +182,9 @@ fn units_of_a_repartitioned_gpu_take_over_without_gap_or_overlap() {
     assert_eq!(states(&ledger, "GPU-0"), [(missed, SEC)]);
     // 3/7 s, then 4/7 s; both sizes rounded down to a nanosecond.
     assert_eq!(buckets(&ledger, "MIG-a"), [(Bucket::Idle, 428_571_428 + 571_428_571)]);
+    let rest = &ledger.accounts[&UnitId(String::from("GPU-0/rest"))];
+    assert_eq!(rest.observed(), Nanos(2 * SEC));
+    assert_eq!(rest.observed_gpu(), Nanos(571_428_571 + 428_571_428));
     // Made whole again: the GPU goes on where it stood.
     ledger.charge(&at(4 * SEC, busy()));
     ledger.charge(&at(5 * SEC, busy()));

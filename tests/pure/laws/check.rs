@@ -182,7 +182,7 @@ fn inspect(ledger: &Ledger, before: &mut Ledger, oracle: &Oracle, found: &mut Ve
     before.clone_from(ledger);
 }
 
-fn account_laws(account: &Account, expected: &Expected, check: &mut dyn FnMut(Law, bool, &dyn Fn() -> String)) {
+fn account_laws(account: &Account, expected: &Expected, check: Check<'_>) {
     let sizes = |share: &Share| ((share.slices, share.slices_whole), i128::from(share.observed.0));
     let observed: BTreeMap<Size, i128> = account.shares.iter().map(sizes).collect();
     check(Law::L1StatesSumToObserved, observed == expected.observed, &|| {
@@ -238,6 +238,9 @@ fn account_laws(account: &Account, expected: &Expected, check: &mut dyn FnMut(La
 fn get<K: Ord>(map: &BTreeMap<K, i128>, key: &K) -> i128 {
     map.get(key).copied().unwrap_or(0)
 }
+
+/// Takes a law, whether it holds, and what to say if not.
+type Check<'a> = &'a mut dyn FnMut(Law, bool, &dyn Fn() -> String);
 
 /// Whether any figure of an account is smaller than it was.
 fn decreased(old: &Account, new: &Account) -> bool {

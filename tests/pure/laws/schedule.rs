@@ -175,7 +175,7 @@ impl Schedule {
         rng.shuffle(&mut kinds);
         let count = 3 + usize::try_from(rng.below(8)).unwrap_or(0);
         let kinds = &kinds[..count];
-        let beats = 50 + rng.below(20);
+        let beats = 50 + rng.below(12);
         let mut node = Node::new(rng);
         let mut schedule = Self { seed, beats: vec![node.first()], troubles: kinds.iter().copied().collect() };
         for i in 1..beats {
@@ -195,7 +195,7 @@ impl Schedule {
 impl Node {
     fn new(mut rng: Rng) -> Self {
         let gpu = |i| Gpu { name: format!("GPU-{i}"), instances: Vec::new(), mig: false, absent_for: 0, lost: false };
-        let gpus = (0..1 + rng.below(4)).map(gpu).collect();
+        let gpus = (0..1 + rng.below(3)).map(gpu).collect();
         let boottime = HOUR + rng.below(HOUR);
         Self {
             gpus,
@@ -325,7 +325,7 @@ impl Node {
             }
             Some(Trouble::Appear) => {
                 let name = format!("GPU-{}", self.gpus.len());
-                if self.gpus.len() < 7 {
+                if self.gpus.len() < 5 {
                     self.gpus.push(Gpu { name, instances: Vec::new(), mig: false, absent_for: 0, lost: false });
                 }
                 self.plain()
@@ -418,7 +418,7 @@ impl Node {
         self.rng.shuffle(&mut units);
         let judgement =
             Judgement { stamp: self.stamp.clone(), period: Nanos(self.period), units, ..Judgement::default() };
-        let cut = self.rng.one_in(16);
+        let cut = self.rng.one_in(32);
         Beat { judgement, truth, fates, restart, cut }
     }
 

@@ -249,8 +249,8 @@ impl Book for Twin {
                     continue;
                 }
                 let gpu = gpu.unwrap_or_else(|| id.clone());
-                let same = |unit: &&UnitJudgement| unit.gpu.as_ref().unwrap_or(&unit.unit) == &gpu;
-                let replaced = judged.is_none() && units.values().any(|unit| same(&unit));
+                let same = |unit: &UnitJudgement| unit.gpu.as_ref().unwrap_or(&unit.unit) == &gpu;
+                let replaced = judged.is_none() && units.values().any(|unit| same(unit));
                 self.unit(&id, judged, replaced, &cut, judgement.period.0);
             }
         }
