@@ -16,10 +16,8 @@ impl Collector for Nodes {
     fn collect(&mut self, host: &Host, _focus: &Focus) -> Result<Part, CollectError> {
         let list = host.sys.join("devices/system/node");
         // Numbers have holes: POWER9 has 0, 8 and 250 to 255.
-        let mut ids: Vec<u32> = tree::names(&list)?
-            .iter()
-            .filter_map(|name| name.strip_prefix("node")?.parse().ok())
-            .collect();
+        let mut ids: Vec<u32> =
+            tree::names(&list)?.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
         ids.sort_unstable();
         let node = |id: u32| {
             let dir = list.join(format!("node{id}"));
@@ -34,9 +32,7 @@ impl Collector for Nodes {
                 mem_free: read(meminfo.as_deref(), |text| memory(text, "MemFree:")),
             }
         };
-        Ok(Part::Numa(Numa {
-            nodes: ids.into_iter().map(node).collect(),
-        }))
+        Ok(Part::Numa(Numa { nodes: ids.into_iter().map(node).collect() }))
     }
 }
 
@@ -51,10 +47,7 @@ fn read<T, S: AsRef<str>, E: std::borrow::Borrow<CollectError>>(
 }
 
 fn distances(text: &str) -> Option<Vec<u32>> {
-    let row: Option<Vec<u32>> = text
-        .split_ascii_whitespace()
-        .map(|number| number.parse().ok())
-        .collect();
+    let row: Option<Vec<u32>> = text.split_ascii_whitespace().map(|number| number.parse().ok()).collect();
     row.filter(|row| !row.is_empty())
 }
 
@@ -80,10 +73,7 @@ mod tests {
         assert_eq!(memory(text, "MemFree:"), Some(Bytes(3_427_580 * 1024)));
         assert_eq!(memory(text, "MemUsed:"), None);
         assert_eq!(memory("Node 0 MemTotal: 12 pages", "MemTotal:"), None);
-        assert_eq!(
-            memory(&format!("Node 0 MemTotal: {} kB", u64::MAX), "MemTotal:"),
-            None
-        );
+        assert_eq!(memory(&format!("Node 0 MemTotal: {} kB", u64::MAX), "MemTotal:"), None);
     }
 
     #[test]

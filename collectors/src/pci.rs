@@ -44,16 +44,11 @@ impl Collector for Tree {
 
     fn collect(&mut self, host: &Host, _focus: &Focus) -> Result<Part, CollectError> {
         let list = host.sys.join("bus/pci/devices");
-        let mut devices: Vec<PciDevice> = tree::names(&list)?
-            .iter()
-            .take(LIST_AT_MOST)
-            .filter_map(|name| device(&list, name))
-            .collect();
+        let mut devices: Vec<PciDevice> =
+            tree::names(&list)?.iter().take(LIST_AT_MOST).filter_map(|name| device(&list, name)).collect();
         devices.sort_unstable_by_key(|device| device.address);
         inherit_nodes(&mut devices);
-        Ok(Part::Pci(Pci {
-            devices: keep_what_matters(devices, KEEP_ALL),
-        }))
+        Ok(Part::Pci(Pci { devices: keep_what_matters(devices, KEEP_ALL) }))
     }
 }
 
@@ -100,10 +95,7 @@ fn path_of(target: &Path) -> (Option<String>, Vec<PciAddress>) {
     let Some(root) = parts.iter().rposition(|part| is_root_bus(part)) else {
         return (None, Vec::new());
     };
-    let mut bridges: Vec<PciAddress> = parts[root..]
-        .iter()
-        .filter_map(|part| PciAddress::parse(part))
-        .collect();
+    let mut bridges: Vec<PciAddress> = parts[root..].iter().filter_map(|part| PciAddress::parse(part)).collect();
     bridges.pop();
     (Some(parts[root].to_owned()), bridges)
 }
@@ -119,10 +111,7 @@ fn kind(class: Option<u32>, vendor: Option<u32>) -> Reading<PciKind> {
     let class = class.map(|class| class >> 8);
     let found = match class {
         Some(OTHER_BRIDGE) if vendor == Some(NVIDIA) => Some(PciKind::NvSwitch),
-        _ => KINDS
-            .iter()
-            .find(|(known, _)| Some(*known) == class)
-            .map(|(_, kind)| kind.clone()),
+        _ => KINDS.iter().find(|(known, _)| Some(*known) == class).map(|(_, kind)| kind.clone()),
     };
     Reading::from_option(found, Missing::Unsupported)
 }
@@ -130,9 +119,7 @@ fn kind(class: Option<u32>, vendor: Option<u32>) -> Reading<PciKind> {
 /// -1: firmware does not say. It is not node 0.
 fn node(read: Reading<i64>) -> Reading<u32> {
     match read {
-        Reading::Value(node) => {
-            Reading::from_option(u32::try_from(node).ok(), Missing::Unsupported)
-        }
+        Reading::Value(node) => Reading::from_option(u32::try_from(node).ok(), Missing::Unsupported),
         Reading::Missing(missing) => Reading::Missing(missing),
     }
 }
@@ -182,9 +169,7 @@ fn thousandths(number: &str) -> Option<u32> {
     let places = u32::try_from(fraction.len()).ok()?;
     let fraction: u32 = fraction.parse().ok()?;
     let whole: u32 = whole.parse().ok()?;
-    whole
-        .checked_mul(1000)?
-        .checked_add(fraction * 10_u32.pow(3 - places))
+    whole.checked_mul(1000)?.checked_add(fraction * 10_u32.pow(3 - places))
 }
 
 /// 0 is no link (a virtual function), 255 an unreadable capability, 63 a register of a device that is gone.
@@ -232,15 +217,9 @@ fn keep_what_matters(devices: Vec<PciDevice>, all: usize) -> Vec<PciDevice> {
         return devices;
     }
     let matters = |device: &PciDevice| !matches!(device.kind.get(), None | Some(PciKind::Bridge));
-    let above: BTreeSet<PciAddress> = devices
-        .iter()
-        .filter(|device| matters(device))
-        .flat_map(|device| device.bridges.iter().copied())
-        .collect();
-    devices
-        .into_iter()
-        .filter(|device| matters(device) || above.contains(&device.address))
-        .collect()
+    let above: BTreeSet<PciAddress> =
+        devices.iter().filter(|device| matters(device)).flat_map(|device| device.bridges.iter().copied()).collect();
+    devices.into_iter().filter(|device| matters(device) || above.contains(&device.address)).collect()
 }
 
 #[cfg(test)]

@@ -28,23 +28,12 @@ fn tree_at(root: &Path) -> (Pci, Numa) {
 
 /// Every value of an expected.json for one tree; `null` means that the collector must not know it.
 fn check(name: &str, pci: &Pci, numa: &Numa, expected: &Value) {
-    assert_eq!(
-        pci.devices.len() as u64,
-        expected["devices_total"],
-        "{name}"
-    );
-    let endpoints: Vec<&PciDevice> = pci
-        .devices
-        .iter()
-        .filter(|d| !matches!(d.kind.get(), None | Some(PciKind::Bridge)))
-        .collect();
+    assert_eq!(pci.devices.len() as u64, expected["devices_total"], "{name}");
+    let endpoints: Vec<&PciDevice> =
+        pci.devices.iter().filter(|d| !matches!(d.kind.get(), None | Some(PciKind::Bridge))).collect();
     let wanted = expected["endpoints"].as_object().unwrap();
     let found: Vec<String> = endpoints.iter().map(|d| d.address.to_string()).collect();
-    assert_eq!(
-        found,
-        wanted.keys().cloned().collect::<Vec<_>>(),
-        "{name}: endpoints"
-    );
+    assert_eq!(found, wanted.keys().cloned().collect::<Vec<_>>(), "{name}: endpoints");
     for (device, (at, want)) in endpoints.iter().zip(wanted) {
         let what = format!("{name} {at}");
         let kind = match want["kind"].as_str().unwrap() {
@@ -52,84 +41,31 @@ fn check(name: &str, pci: &Pci, numa: &Numa, expected: &Value) {
             kind => kind,
         };
         assert_eq!(device.kind.get().map(PciKind::as_str), Some(kind), "{what}");
-        let hex = |value: &Value| {
-            value
-                .as_str()
-                .map(|t| u32::from_str_radix(&t[2..], 16).unwrap())
-        };
+        let hex = |value: &Value| value.as_str().map(|t| u32::from_str_radix(&t[2..], 16).unwrap());
         assert_eq!(device.class.copied(), hex(&want["cls"]), "{what} class");
-        assert_eq!(
-            device.vendor.copied(),
-            hex(&want["vendor"]),
-            "{what} vendor"
-        );
-        assert_eq!(
-            device.device.copied(),
-            hex(&want["device"]),
-            "{what} device"
-        );
-        assert_eq!(
-            device.root_bus.get().map(String::as_str),
-            want["root_bus"].as_str(),
-            "{what}"
-        );
-        let bridges: Vec<PciAddress> = want["bridges"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|b| address(b.as_str().unwrap()))
-            .collect();
+        assert_eq!(device.vendor.copied(), hex(&want["vendor"]), "{what} vendor");
+        assert_eq!(device.device.copied(), hex(&want["device"]), "{what} device");
+        assert_eq!(device.root_bus.get().map(String::as_str), want["root_bus"].as_str(), "{what}");
+        let bridges: Vec<PciAddress> =
+            want["bridges"].as_array().unwrap().iter().map(|b| address(b.as_str().unwrap())).collect();
         assert_eq!(device.bridges, bridges, "{what}");
-        assert_eq!(
-            device.numa_node.copied().map(u64::from),
-            want["numa_node"].as_u64(),
-            "{what}"
-        );
-        assert_eq!(
-            device.local_cpulist.get().map(String::as_str),
-            want["local_cpulist"].as_str(),
-            "{what}"
-        );
+        assert_eq!(device.numa_node.copied().map(u64::from), want["numa_node"].as_u64(), "{what}");
+        assert_eq!(device.local_cpulist.get().map(String::as_str), want["local_cpulist"].as_str(), "{what}");
         let link = &want["link"];
-        let speed =
-            |read: &Reading<MegaTransfers>| read.copied().map(|speed| f64::from(speed.0) / 1000.0);
-        assert_eq!(
-            speed(&device.link.speed),
-            link["speed_gts"].as_f64(),
-            "{what} speed"
-        );
-        assert_eq!(
-            speed(&device.link.speed_max),
-            link["max_speed_gts"].as_f64(),
-            "{what} speed"
-        );
-        assert_eq!(
-            device.link.width.copied().map(u64::from),
-            link["width"].as_u64(),
-            "{what} width"
-        );
-        assert_eq!(
-            device.link.width_max.copied().map(u64::from),
-            link["max_width"].as_u64(),
-            "{what} width"
-        );
+        let speed = |read: &Reading<MegaTransfers>| read.copied().map(|speed| f64::from(speed.0) / 1000.0);
+        assert_eq!(speed(&device.link.speed), link["speed_gts"].as_f64(), "{what} speed");
+        assert_eq!(speed(&device.link.speed_max), link["max_speed_gts"].as_f64(), "{what} speed");
+        assert_eq!(device.link.width.copied().map(u64::from), link["width"].as_u64(), "{what} width");
+        assert_eq!(device.link.width_max.copied().map(u64::from), link["max_width"].as_u64(), "{what} width");
         assert_eq!(device.link.state().as_str(), link["state"], "{what}");
     }
     let pairs = expected["path_class"].as_object().unwrap();
-    assert_eq!(
-        pairs.len(),
-        endpoints.len() * endpoints.len().saturating_sub(1) / 2,
-        "{name}: pairs"
-    );
+    assert_eq!(pairs.len(), endpoints.len() * endpoints.len().saturating_sub(1) / 2, "{name}: pairs");
     for (pair, class) in pairs {
         let (a, b) = pair.split_once('|').unwrap();
         let of = |at| endpoints.iter().find(|d| d.address == address(at)).unwrap();
         assert_eq!(of(a).path_class(of(b)).as_str(), class, "{name} {pair}");
-        assert_eq!(
-            of(b).path_class(of(a)).as_str(),
-            class,
-            "{name} {pair} the other way round"
-        );
+        assert_eq!(of(b).path_class(of(a)).as_str(), class, "{name} {pair} the other way round");
     }
     let Some(nodes) = expected["numa_nodes"].as_object() else {
         return assert!(numa.nodes.is_empty(), "{name}: nodes");
@@ -137,32 +73,10 @@ fn check(name: &str, pci: &Pci, numa: &Numa, expected: &Value) {
     assert_eq!(numa.nodes.len(), nodes.len(), "{name}: nodes");
     for node in &numa.nodes {
         let want = &nodes[&node.id.to_string()];
-        assert_eq!(
-            node.cpulist.get().map(String::as_str),
-            want["cpulist"].as_str(),
-            "{name} node {}",
-            node.id
-        );
-        let distances: Vec<u64> = node
-            .distances
-            .get()
-            .unwrap()
-            .iter()
-            .copied()
-            .map(u64::from)
-            .collect();
-        assert_eq!(
-            serde_json::json!(distances),
-            want["distance"],
-            "{name} node {}",
-            node.id
-        );
-        assert_eq!(
-            node.mem_total.copied().map(|m| m.0 / 1024),
-            want["mem_kib"].as_u64(),
-            "{name} node {}",
-            node.id
-        );
+        assert_eq!(node.cpulist.get().map(String::as_str), want["cpulist"].as_str(), "{name} node {}", node.id);
+        let distances: Vec<u64> = node.distances.get().unwrap().iter().copied().map(u64::from).collect();
+        assert_eq!(serde_json::json!(distances), want["distance"], "{name} node {}", node.id);
+        assert_eq!(node.mem_total.copied().map(|m| m.0 / 1024), want["mem_kib"].as_u64(), "{name} node {}", node.id);
     }
 }
 
@@ -173,27 +87,16 @@ fn a_small_tree_of_our_own() {
     let expected: Value = serde_json::from_reader(expected).unwrap();
     let (pci, numa) = tree_at(&root);
     check("two_sockets", &pci, &numa, &expected);
-    let device = |at| {
-        pci.devices
-            .iter()
-            .find(|d| d.address == address(at))
-            .unwrap()
-    };
+    let device = |at| pci.devices.iter().find(|d| d.address == address(at)).unwrap();
     // AER totals, and their absence.
     assert_eq!(device("0000:17:00.0").aer_correctable, Reading::Value(42));
     assert_eq!(device("0000:17:00.0").aer_fatal, Reading::Value(1));
-    assert_eq!(
-        device("0000:18:00.0").aer_fatal,
-        Reading::Missing(Missing::Unsupported)
-    );
+    assert_eq!(device("0000:18:00.0").aer_fatal, Reading::Missing(Missing::Unsupported));
     // Asleep: its link files are there and must not be read.
     assert_eq!(device("0000:b1:00.0").link, Link::default());
     // -1, and the bridge above knows.
     let nic = device("0000:18:00.0");
-    assert_eq!(
-        (nic.numa_node.copied(), nic.numa_node_inherited.copied()),
-        (None, Some(0))
-    );
+    assert_eq!((nic.numa_node.copied(), nic.numa_node_inherited.copied()), (None, Some(0)));
 }
 
 #[test]
@@ -229,21 +132,9 @@ fn speeds_in_all_spellings_of_the_kernel() {
         assert_eq!(speed(text), Reading::Value(MegaTransfers(mts)), "{text}");
     }
     for text in ["Unknown", "Unknown speed"] {
-        assert_eq!(
-            speed(text),
-            Reading::Missing(Missing::Unsupported),
-            "{text}"
-        );
+        assert_eq!(speed(text), Reading::Missing(Missing::Unsupported), "{text}");
     }
-    for text in [
-        "",
-        "fast",
-        "-5 GT/s",
-        "5.",
-        ".5",
-        "1.2345 GT/s",
-        "99999999999 GT/s",
-    ] {
+    for text in ["", "fast", "-5 GT/s", "5.", ".5", "1.2345 GT/s", "99999999999 GT/s"] {
         assert_eq!(speed(text), Reading::Missing(Missing::Malformed), "{text}");
     }
 }
@@ -259,15 +150,12 @@ fn widths_that_are_none() {
 
 #[test]
 fn paths_with_something_before_the_root_bus() {
-    let (root, bridges) = path_of(Path::new(
-        "../../../devices/platform/a00.pcie/pci0002:00/0002:00:00.0/0002:01:00.0",
-    ));
+    let (root, bridges) = path_of(Path::new("../../../devices/platform/a00.pcie/pci0002:00/0002:00:00.0/0002:01:00.0"));
     assert_eq!(root.as_deref(), Some("pci0002:00"));
     assert_eq!(bridges, [address("0002:00:00.0")]);
     // VMD: the root bus of a wide domain hangs below a device of the first.
-    let (root, bridges) = path_of(Path::new(
-        "../../../devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0",
-    ));
+    let (root, bridges) =
+        path_of(Path::new("../../../devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0"));
     assert_eq!(root.as_deref(), Some("pci10000:e0"));
     assert_eq!(bridges, [address("10000:e0:06.0")]);
     assert_eq!(path_of(Path::new("../../vmbus/thing")), (None, Vec::new()));
@@ -288,10 +176,7 @@ fn a_crowded_node_keeps_what_matters_and_the_bridges_above() {
         device("0000:01:00.0", Some(PciKind::Gpu), &["0000:00:01.0"]),
     ];
     assert_eq!(keep_what_matters(devices.clone(), 4).len(), 4);
-    let kept: Vec<String> = keep_what_matters(devices, 3)
-        .iter()
-        .map(|d| d.address.to_string())
-        .collect();
+    let kept: Vec<String> = keep_what_matters(devices, 3).iter().map(|d| d.address.to_string()).collect();
     assert_eq!(kept, ["0000:00:01.0", "0000:01:00.0"]);
 }
 

@@ -13,9 +13,7 @@ use std::time::Duration;
 use gpuprod_snapshot::Hung;
 use gpuprod_snapshot::units::Nanos;
 
-use crate::{
-    CollectError, Collector, Focus, Host, Missing, Part, Reading, Sample, Source, Tick, Watch,
-};
+use crate::{CollectError, Collector, Focus, Host, Missing, Part, Reading, Sample, Source, Tick, Watch};
 
 /// Reads CLOCK_BOOTTIME. The agent hands in its own; tests hand in a fake.
 pub type Clock = fn() -> Nanos;
@@ -60,6 +58,8 @@ struct Answer {
     at: Nanos,
     took: Nanos,
     result: Result<Part, (Missing, String)>,
+    /// The call that it gave up waiting for, and since when it has been waiting.
+    hung: Option<Hung>,
 }
 
 impl Post {
@@ -96,18 +96,10 @@ impl Runner {
             let thread = std::thread::Builder::new()
                 .name(source.as_str().to_owned())
                 .spawn(move || work(index, collector, &host, &asked, &post, clock));
-            Worker {
-                source,
-                watch,
-                asks: thread.ok().map(|_detached| asks),
-            }
+            Worker { source, watch, asks: thread.ok().map(|_detached| asks) }
         };
         let workers = collectors.into_iter().enumerate().map(start).collect();
-        Self {
-            clock,
-            workers,
-            post,
-        }
+        Self { clock, workers, post }
     }
 
     /// Asks every collector whose period divides the tick's number and that is idle. Tick 0 asks all of them.
@@ -129,23 +121,11 @@ impl Runner {
             if !idle {
                 continue;
             }
-            let asked = worker
-                .asks
-                .as_ref()
-                .is_some_and(|asks| asks.try_send(focus.clone()).is_ok());
+            let asked = worker.asks.as_ref().is_some_and(|asks| asks.try_send(focus.clone()).is_ok());
             if !asked {
-                let why = format!(
-                    "the thread of collector {} does not run",
-                    worker.source.as_str()
-                );
-                self.post.deliver(
-                    index,
-                    Answer {
-                        at: now,
-                        took: Nanos(0),
-                        result: Err((Missing::Gone, why)),
-                    },
-                );
+                let why = format!("the thread of collector {} does not run", worker.source.as_str());
+                self.post
+                    .deliver(index, Answer { at: now, took: Nanos(0), result: Err((Missing::Gone, why)), hung: None });
             }
         }
     }
@@ -154,10 +134,7 @@ impl Runner {
     /// puts every answer that is there into the tick. A collector that is stuck puts what it is stuck in.
     pub fn gather(&self, deadline: Nanos, tick: &mut Tick) {
         let mut boxes = self.post.open();
-        while boxes
-            .iter()
-            .any(|mailbox| mailbox.awaited && mailbox.busy.is_some())
-        {
+        while boxes.iter().any(|mailbox| mailbox.awaited && mailbox.busy.is_some()) {
             let left = deadline.saturating_sub((self.clock)());
             if left == Nanos(0) {
                 break;
@@ -195,13 +172,7 @@ impl Runner {
     /// newest answer of each. The caller stamps the tick. Who has not answered at all by `patience` per round
     /// is `TimedOut`.
     #[must_use]
-    pub fn once(
-        host: Host,
-        collectors: Vec<Box<dyn Collector>>,
-        clock: Clock,
-        rounds: u32,
-        patience: Nanos,
-    ) -> Tick {
+    pub fn once(host: Host, collectors: Vec<Box<dyn Collector>>, clock: Clock, rounds: u32, patience: Nanos) -> Tick {
         let runner = Self::start(host, collectors, clock);
         let (mut known, mut displaced) = (Tick::default(), Tick::default());
         for _ in 0..rounds {
@@ -223,31 +194,20 @@ impl Runner {
 
 impl Worker {
     fn patience(&self, period: Nanos) -> Nanos {
-        let period = if period == Nanos(0) {
-            Nanos::from_secs(1)
-        } else {
-            period
-        };
+        let period = if period == Nanos(0) { Nanos::from_secs(1) } else { period };
         let ticks = u64::from(self.source.period_ticks()).saturating_mul(HUNG_PERIODS);
         Nanos(period.0.saturating_mul(ticks)).max(HUNG_AT_LEAST)
     }
 
     fn stuck(&self, now: Nanos, since: Nanos) -> Sample<()> {
         let name = self.source.as_str();
-        let call = self
-            .watch
-            .as_ref()
-            .and_then(|watch| watch())
-            .unwrap_or_else(|| name.to_owned());
+        let call = self.watch.as_ref().and_then(|watch| watch()).unwrap_or_else(|| name.to_owned());
         let busy_for = now.saturating_sub(since);
         Sample {
             at: now,
             took: busy_for,
             value: Reading::Missing(Missing::TimedOut),
-            why: format!(
-                "collector {name} has been in {call} for {:.1} s",
-                busy_for.as_secs_f64()
-            ),
+            why: format!("collector {name} has been in {call} for {:.1} s", busy_for.as_secs_f64()),
             hung: Some(Hung { call, since }),
         }
     }
@@ -271,25 +231,12 @@ impl Answer {
     }
 
     fn put(self, source: Source, tick: &mut Tick) {
-        let Self { at, took, result } = self;
+        let Self { at, took, result, hung } = self;
         match result {
-            Ok(part) => tick.put(Sample {
-                at,
-                took,
-                value: Reading::Value(part),
-                why: String::new(),
-                hung: None,
-            }),
-            Err((missing, why)) => tick.put_missing(
-                source,
-                Sample {
-                    at,
-                    took,
-                    value: Reading::Missing(missing),
-                    why,
-                    hung: None,
-                },
-            ),
+            Ok(part) => tick.put(Sample { at, took, value: Reading::Value(part), why: String::new(), hung: None }),
+            Err((missing, why)) => {
+                tick.put_missing(source, Sample { at, took, value: Reading::Missing(missing), why, hung })
+            }
         }
     }
 }
@@ -303,6 +250,8 @@ fn work(
     post: &Post,
     clock: Clock,
 ) {
+    // A collector that gives up waiting by itself (a supervised child) is hung as well: since the first time.
+    let mut waiting = None;
     while let Ok(focus) = asked.recv() {
         let begin = clock();
         // A panic is a bug of one collector: it costs this answer, never the thread, never the tick.
@@ -311,16 +260,23 @@ fn work(
         let result = match outcome {
             Ok(result) => result.map_err(|error: CollectError| (error.missing, error.to_string())),
             Err(panic) => {
-                let why = format!(
-                    "collector {} panicked: {}",
-                    collector.source().as_str(),
-                    message(&*panic)
-                );
+                let why = format!("collector {} panicked: {}", collector.source().as_str(), message(&*panic));
                 Err((Missing::Malformed, why))
             }
         };
         let took = at.saturating_sub(begin);
-        post.deliver(index, Answer { at, took, result });
+        let hung = match &result {
+            Err((Missing::TimedOut, _)) => {
+                let since = *waiting.get_or_insert(begin);
+                let call = collector.watch().and_then(|watch| watch());
+                call.map(|call| Hung { call, since })
+            }
+            _ => {
+                waiting = None;
+                None
+            }
+        };
+        post.deliver(index, Answer { at, took, result, hung });
     }
 }
 

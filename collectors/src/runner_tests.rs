@@ -28,15 +28,8 @@ impl Collector for Fake {
     }
 }
 
-fn fake(
-    source: Source,
-    act: impl FnMut(&Focus) -> Result<Part, CollectError> + Send + 'static,
-) -> Box<dyn Collector> {
-    Box::new(Fake {
-        source,
-        act: Box::new(act),
-        call: None,
-    })
+fn fake(source: Source, act: impl FnMut(&Focus) -> Result<Part, CollectError> + Send + 'static) -> Box<dyn Collector> {
+    Box::new(Fake { source, act: Box::new(act), call: None })
 }
 
 fn md(_: &Focus) -> Result<Part, CollectError> {
@@ -47,22 +40,10 @@ fn md(_: &Focus) -> Result<Part, CollectError> {
 fn blocking(call: Option<&'static str>) -> (Sender<u64>, Box<dyn Collector>) {
     let (free, wait): (Sender<u64>, Receiver<u64>) = channel();
     let act: Act = Box::new(move |_| {
-        let overwritten = wait
-            .recv()
-            .map_err(|_| CollectError::new(Missing::Gone, "the test is over"))?;
-        Ok(Part::Xid(gpu::Xids {
-            events: Vec::new(),
-            overwritten,
-        }))
+        let overwritten = wait.recv().map_err(|_| CollectError::new(Missing::Gone, "the test is over"))?;
+        Ok(Part::Xid(gpu::Xids { events: Vec::new(), overwritten }))
     });
-    (
-        free,
-        Box::new(Fake {
-            source: Source::Xid,
-            act,
-            call,
-        }),
-    )
+    (free, Box::new(Fake { source: Source::Xid, act, call }))
 }
 
 fn host() -> Host {
@@ -70,10 +51,7 @@ fn host() -> Host {
 }
 
 fn tick() -> Tick {
-    Tick {
-        period: Nanos::from_secs(1),
-        ..Tick::default()
-    }
+    Tick { period: Nanos::from_secs(1), ..Tick::default() }
 }
 
 fn soon() -> Nanos {
@@ -96,11 +74,7 @@ fn periods_divide_the_ticks_number() {
     let pci = |_: &Focus| Ok(Part::Pci(topology::Pci::default()));
     let runner = Runner::start(
         host(),
-        vec![
-            fake(Source::Md, md),
-            fake(Source::Pci, pci),
-            fake(Source::Numa, numa),
-        ],
+        vec![fake(Source::Md, md), fake(Source::Pci, pci), fake(Source::Numa, numa)],
         crate::now::boottime,
     );
     let seen = |number| {
@@ -139,17 +113,10 @@ fn a_hung_collector_costs_the_others_nothing_and_says_where_it_hangs() {
         } else {
             let sample = status.expect("said to be hung");
             assert_eq!(sample.value, Reading::Missing(Missing::TimedOut));
-            let expected = Hung {
-                call: "nvmlDeviceGetPowerUsage".into(),
-                since: Nanos::from_secs(1),
-            };
+            let expected = Hung { call: "nvmlDeviceGetPowerUsage".into(), since: Nanos::from_secs(1) };
             assert_eq!(sample.hung, Some(expected));
             assert_eq!(sample.took, Nanos::from_secs(second + 1));
-            assert!(
-                sample.why.contains("nvmlDeviceGetPowerUsage"),
-                "{}",
-                sample.why
-            );
+            assert!(sample.why.contains("nvmlDeviceGetPowerUsage"), "{}", sample.why);
         }
     }
     // It comes back: its answer, late as it is, is a good one and stands in the next tick.
@@ -171,32 +138,16 @@ fn a_collector_without_a_watch_hangs_under_its_own_name() {
     NOW.fetch_add(3_000_000_001, Ordering::SeqCst);
     let mut tick = tick();
     runner.gather(Nanos(0), &mut tick);
-    let call = tick
-        .xid
-        .and_then(|sample| sample.hung)
-        .map(|hung| hung.call);
+    let call = tick.xid.and_then(|sample| sample.hung).map(|hung| hung.call);
     assert_eq!(call.as_deref(), Some("xid"));
 }
 
 #[test]
 fn patience_is_three_periods_and_three_seconds_at_least() {
-    let worker = |source| Worker {
-        source,
-        watch: None,
-        asks: None,
-    };
-    assert_eq!(
-        worker(Source::Md).patience(Nanos::from_millis(100)),
-        Nanos::from_secs(3)
-    );
-    assert_eq!(
-        worker(Source::Md).patience(Nanos::from_secs(2)),
-        Nanos::from_secs(6)
-    );
-    assert_eq!(
-        worker(Source::Pci).patience(Nanos::from_secs(1)),
-        Nanos::from_secs(30)
-    );
+    let worker = |source| Worker { source, watch: None, asks: None };
+    assert_eq!(worker(Source::Md).patience(Nanos::from_millis(100)), Nanos::from_secs(3));
+    assert_eq!(worker(Source::Md).patience(Nanos::from_secs(2)), Nanos::from_secs(6));
+    assert_eq!(worker(Source::Pci).patience(Nanos::from_secs(1)), Nanos::from_secs(30));
 }
 
 /// Waits until a collector is idle again.
@@ -214,28 +165,17 @@ fn a_late_state_gives_way_to_a_newer_one_and_late_events_are_kept() {
         if calls == 3 {
             return Err(CollectError::new(Missing::Denied, "open /dev/kmsg"));
         }
-        let event = crate::nvml::xid::parse_record(&format!(
-            "4,{calls},1,-;NVRM: Xid (PCI:0000:9b:00): 31, pid=1, name=x"
-        ));
-        Ok(Part::Xid(gpu::Xids {
-            events: event.into_iter().collect(),
-            overwritten: calls,
-        }))
+        let event =
+            crate::nvml::xid::parse_record(&format!("4,{calls},1,-;NVRM: Xid (PCI:0000:9b:00): 31, pid=1, name=x"));
+        Ok(Part::Xid(gpu::Xids { events: event.into_iter().collect(), overwritten: calls }))
     };
     let mut rounds = 0;
     let numa = move |_: &Focus| {
         rounds += 1;
-        let node = topology::NumaNode {
-            id: rounds,
-            ..topology::NumaNode::default()
-        };
+        let node = topology::NumaNode { id: rounds, ..topology::NumaNode::default() };
         Ok(Part::Numa(topology::Numa { nodes: vec![node] }))
     };
-    let runner = Runner::start(
-        host(),
-        vec![fake(Source::Xid, xid), fake(Source::Numa, numa)],
-        crate::now::boottime,
-    );
+    let runner = Runner::start(host(), vec![fake(Source::Xid, xid), fake(Source::Numa, numa)], crate::now::boottime);
     // Three rounds that nobody fetched.
     for _ in 0..3 {
         runner.trigger(0, &Focus::default());
@@ -253,19 +193,15 @@ fn a_late_state_gives_way_to_a_newer_one_and_late_events_are_kept() {
 
 #[test]
 fn an_error_and_a_panic_are_answers() {
-    let denied =
-        |_: &Focus| Err(CollectError::new(Missing::Denied, "open /dev/kmsg").hint("run as root"));
+    let denied = |_: &Focus| Err(CollectError::new(Missing::Denied, "open /dev/kmsg").hint("run as root"));
     let mut calls = 0;
     let panics_once = move |_: &Focus| {
         calls += 1;
         assert!(calls > 1, "the first call panics");
         Ok(Part::Psi(host::Psi::default()))
     };
-    let runner = Runner::start(
-        host(),
-        vec![fake(Source::Xid, denied), fake(Source::Psi, panics_once)],
-        crate::now::boottime,
-    );
+    let runner =
+        Runner::start(host(), vec![fake(Source::Xid, denied), fake(Source::Psi, panics_once)], crate::now::boottime);
     let round = |number| {
         let mut tick = tick();
         runner.trigger(number, &Focus::default());
@@ -279,12 +215,7 @@ fn an_error_and_a_panic_are_answers() {
     let psi = first.status(Source::Psi).expect("a panic is an answer");
     assert_eq!(psi.value, Reading::Missing(Missing::Malformed));
     assert_eq!(psi.why, "collector psi panicked: the first call panics");
-    assert!(
-        round(1)
-            .psi
-            .is_some_and(|sample| sample.value.get().is_some()),
-        "it goes on"
-    );
+    assert!(round(1).psi.is_some_and(|sample| sample.value.get().is_some()), "it goes on");
 }
 
 #[test]
@@ -305,8 +236,7 @@ fn dropping_it_waits_for_nobody_and_ends_the_threads() {
     let runner = Runner::start(host(), vec![hung, idle], crate::now::boottime);
     runner.trigger(0, &Focus::default());
     drop(runner);
-    end.recv_timeout(Duration::from_secs(10))
-        .expect("the idle thread ended");
+    end.recv_timeout(Duration::from_secs(10)).expect("the idle thread ended");
     drop(free);
 }
 
@@ -320,35 +250,52 @@ fn once_hands_the_first_rounds_focus_to_the_second() {
             sm: Reading::default(),
             gi: None,
         };
-        let device = gpu::Gpu {
-            processes: Reading::Value(vec![process]),
-            ..gpu::Gpu::default()
-        };
-        Ok(Part::Gpu(gpu::Gpus {
-            devices: vec![device],
-            ..gpu::Gpus::default()
-        }))
+        let device = gpu::Gpu { processes: Reading::Value(vec![process]), ..gpu::Gpu::default() };
+        Ok(Part::Gpu(gpu::Gpus { devices: vec![device], ..gpu::Gpus::default() }))
     };
     let (tell, told) = channel();
     let asked = move |focus: &Focus| {
-        tell.send(focus.pids.iter().copied().collect::<Vec<u32>>())
-            .unwrap();
+        tell.send(focus.pids.iter().copied().collect::<Vec<u32>>()).unwrap();
         Ok(Part::Proc(host::Processes::default()))
     };
     let (_free, hung) = blocking(None);
     let collectors = vec![fake(Source::Gpu, gpus), fake(Source::Proc, asked), hung];
-    let tick = Runner::once(
-        host(),
-        collectors,
-        crate::now::boottime,
-        2,
-        Nanos::from_millis(300),
-    );
+    let tick = Runner::once(host(), collectors, crate::now::boottime, 2, Nanos::from_millis(300));
     assert!(tick.gpu.is_some() && tick.proc.is_some());
     assert_eq!(told.try_iter().collect::<Vec<_>>(), [vec![], vec![4711]]);
-    let late = tick
-        .status(Source::Xid)
-        .expect("a line for who did not answer");
+    let late = tick.status(Source::Xid).expect("a line for who did not answer");
     assert_eq!(late.value, Reading::Missing(Missing::TimedOut));
     assert_eq!(late.hung.map(|hung| hung.call).as_deref(), Some("xid"));
+}
+
+#[test]
+fn a_collector_that_gives_up_by_itself_is_hung_since_its_first_attempt() {
+    let mut attempts = 0;
+    let act: Act = Box::new(move |_| {
+        attempts += 1;
+        match attempts {
+            1..=2 => Err(CollectError::new(Missing::TimedOut, "the child is in a call")),
+            3 => Ok(Part::Gpu(gpu::Gpus::default())),
+            _ => Err(CollectError::new(Missing::TimedOut, "again")),
+        }
+    });
+    let collector = Fake { source: Source::Gpu, act, call: Some("nvmlDeviceGetPowerUsage") };
+    // A clock that moves by a millisecond with each look, so that instants differ.
+    static NOW: AtomicU64 = AtomicU64::new(1);
+    let clock: Clock = || Nanos(NOW.fetch_add(1_000_000, Ordering::Relaxed));
+    let runner = Runner::start(Host::at(Path::new("/")), vec![Box::new(collector)], clock);
+    let mut hung = Vec::new();
+    for number in 0..4 {
+        let mut tick = Tick::default();
+        runner.trigger(number, &Focus::default());
+        while tick.gpu.is_none() {
+            runner.gather(clock().saturating_add(Nanos::from_secs(1)), &mut tick);
+        }
+        hung.push(tick.gpu.unwrap().hung);
+    }
+    let first = hung[0].clone().unwrap();
+    assert_eq!(first.call, "nvmlDeviceGetPowerUsage");
+    assert_eq!(hung[1], Some(first.clone()), "the same wait");
+    assert_eq!(hung[2], None);
+    assert!(hung[3].clone().unwrap().since > first.since, "another wait");
 }
