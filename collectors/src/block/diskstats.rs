@@ -28,19 +28,12 @@ fn line(line: &str) -> Option<Line> {
     let mut words = line.split_whitespace();
     let dev = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let name = words.next()?.to_owned();
-    Some(Line {
-        dev,
-        name,
-        io: Reading::from_option(counters(words), Missing::Malformed),
-    })
+    Some(Line { dev, name, io: Reading::from_option(counters(words), Missing::Malformed) })
 }
 
 /// The counters alone, as `/sys/class/block/*/stat` has them: 11, since kernel 4.18 15, since 5.5 17.
 pub fn counters<'a>(words: impl Iterator<Item = &'a str>) -> Option<IoCounters> {
-    let numbers: Vec<u64> = words
-        .take(64)
-        .map(|word| word.parse().ok())
-        .collect::<Option<_>>()?;
+    let numbers: Vec<u64> = words.take(64).map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let number = |at: usize| numbers.get(at).copied();
     let newer = |at: usize| Reading::from_option(number(at), Missing::Unsupported);
     Some(IoCounters {

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use gpuprod_snapshot::storage::{Block, BlockDevice, IoCounters, Mount};
 use gpuprod_snapshot::topology::PciAddress;
 
-use crate::{
-    CollectError, Collector, Focus, Host, Missing, Part, Reading, Source, mountinfo, tree,
-};
+use crate::{CollectError, Collector, Focus, Host, Missing, Part, Reading, Source, mountinfo, tree};
 
 pub mod diskstats;
 #[cfg(test)]
@@ -53,36 +51,24 @@ impl Collector for Devices {
         let names = tree::names(&host.sys.join("class/block")).unwrap_or_default();
         lines.extend(hidden(host, &names, &lines));
         self.keep(host, &lines);
-        let mut devices: Vec<BlockDevice> = lines
-            .into_iter()
-            .map(|line| self.device(line, &names))
-            .collect();
+        let mut devices: Vec<BlockDevice> = lines.into_iter().map(|line| self.device(line, &names)).collect();
         let wanted = wanted(&devices, |name| self.held(name), focus);
         devices.retain(|device| wanted.contains(&device.name));
         devices.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Part::Block(Block {
-            devices,
-            mounts: mounts(host),
-        }))
+        Ok(Part::Block(Block { devices, mounts: mounts(host) }))
     }
 }
 
 impl Devices {
     /// Forgets what is kept when the devices changed.
     fn keep(&mut self, host: &Host, lines: &[diskstats::Line]) {
-        let listed: Vec<_> = lines
-            .iter()
-            .map(|line| (line.dev, line.name.clone()))
-            .collect();
+        let listed: Vec<_> = lines.iter().map(|line| (line.dev, line.name.clone())).collect();
         self.age += 1;
         if listed == self.listed && self.age < REFRESH {
             return;
         }
         self.age = 0;
-        self.fixed = lines
-            .iter()
-            .map(|line| (line.name.clone(), fixed(host, &line.name)))
-            .collect();
+        self.fixed = lines.iter().map(|line| (line.name.clone(), fixed(host, &line.name))).collect();
         self.listed = listed;
     }
 
@@ -93,9 +79,9 @@ impl Devices {
         slaves.extend(paths(&line.name, names));
         BlockDevice {
             partition_of: fixed.and_then(|fixed| fixed.partition_of.clone()),
-            pci: fixed.map_or(Reading::Missing(Missing::Gone), |fixed| fixed.pci.clone()),
-            rotational: fixed.map_or(Reading::Missing(Missing::Gone), |f| f.rotational.clone()),
-            nr_requests: fixed.map_or(Reading::Missing(Missing::Gone), |f| f.nr_requests.clone()),
+            pci: fixed.map_or(Reading::Missing(Missing::Gone), |fixed| fixed.pci),
+            rotational: fixed.map_or(Reading::Missing(Missing::Gone), |f| f.rotational),
+            nr_requests: fixed.map_or(Reading::Missing(Missing::Gone), |f| f.nr_requests),
             slaves,
             dev: line.dev,
             io: line.io,
@@ -152,15 +138,11 @@ fn fixed(host: &Host, name: &str) -> Fixed {
             nr_requests: Reading::Missing(Missing::Unsupported),
         };
     };
-    let parent = tree::exists(&dir.join("partition"))
-        .then(|| dir.parent())
-        .flatten();
+    let parent = tree::exists(&dir.join("partition")).then(|| dir.parent()).flatten();
     let disk = parent.unwrap_or(&dir);
     let flag: Reading<u32> = tree::value(&disk.join("queue/rotational"));
     Fixed {
-        partition_of: parent
-            .and_then(|disk| disk.file_name()?.to_str())
-            .map(|name| name.replace('!', "/")),
+        partition_of: parent.and_then(|disk| disk.file_name()?.to_str()).map(|name| name.replace('!', "/")),
         pci: Reading::from_option(pci(&dir), Missing::Unsupported),
         rotational: flag.map(|flag| flag != 0),
         nr_requests: tree::value(&disk.join("queue/nr_requests")),
@@ -182,21 +164,14 @@ fn pci(dir: &Path) -> Option<PciAddress> {
 
 fn list(dir: Option<&Path>, what: &str) -> Vec<String> {
     let names = dir.and_then(|dir| tree::names(&dir.join(what)).ok());
-    names
-        .unwrap_or_default()
-        .into_iter()
-        .map(|name| name.replace('!', "/"))
-        .collect()
+    names.unwrap_or_default().into_iter().map(|name| name.replace('!', "/")).collect()
 }
 
 /// The paths of a multipath namespace: `nvme0n1` has `nvme0c0n1`, `nvme0c1n1` …, hidden disks without a node.
 /// The kernel has no `slaves` folder for them.
 fn paths<'a>(name: &str, names: &'a [String]) -> impl Iterator<Item = String> + 'a {
     let head = name.to_owned();
-    names
-        .iter()
-        .filter(move |path| head_of(path).is_some_and(|of| of == head))
-        .cloned()
+    names.iter().filter(move |path| head_of(path).is_some_and(|of| of == head)).cloned()
 }
 
 /// The namespace that a hidden path belongs to.
@@ -204,14 +179,12 @@ fn head_of(path: &str) -> Option<String> {
     let (subsystem, rest) = path.strip_prefix("nvme")?.split_once('c')?;
     let (controller, namespace) = rest.split_once('n')?;
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    (number(subsystem) && number(controller) && number(namespace))
-        .then(|| format!("nvme{subsystem}n{namespace}"))
+    (number(subsystem) && number(controller) && number(namespace)).then(|| format!("nvme{subsystem}n{namespace}"))
 }
 
 /// Hidden paths that diskstats leaves out, by their own `stat` file.
 fn hidden(host: &Host, names: &[String], lines: &[diskstats::Line]) -> Vec<diskstats::Line> {
-    let unlisted =
-        |name: &&String| head_of(name).is_some() && !lines.iter().any(|line| line.name == **name);
+    let unlisted = |name: &&String| head_of(name).is_some() && !lines.iter().any(|line| line.name == **name);
     names
         .iter()
         .filter(unlisted)
@@ -226,10 +199,7 @@ fn hidden(host: &Host, names: &[String], lines: &[diskstats::Line]) -> Vec<disks
                 Err(error) => Reading::Missing(error.missing),
             };
             diskstats::Line {
-                dev: dev
-                    .get()
-                    .and_then(|text| mountinfo::dev(text))
-                    .unwrap_or_default(),
+                dev: dev.get().and_then(|text| mountinfo::dev(text)).unwrap_or_default(),
                 name: name.clone(),
                 io,
             }

@@ -7,9 +7,7 @@ use gpuprod_snapshot::units::{Bytes, Nanos};
 
 pub use owner::{owner_of, parse_cgroup_file};
 
-use crate::{
-    CollectError, Collector, Focus, Host, Missing, Part, Reading, Source, mountinfo, tree,
-};
+use crate::{CollectError, Collector, Focus, Host, Missing, Part, Reading, Source, mountinfo, tree};
 
 pub mod owner;
 #[cfg(test)]
@@ -30,23 +28,17 @@ impl Collector for GpuCgroups {
 
     fn collect(&mut self, host: &Host, focus: &Focus) -> Result<Part, CollectError> {
         let paths = focus.cgroups.iter().take(MAX_CGROUPS);
-        Ok(Part::Cgroup(Cgroups {
-            cgroups: paths.map(|path| cgroup(host, path)).collect(),
-        }))
+        Ok(Part::Cgroup(Cgroups { cgroups: paths.map(|path| cgroup(host, path)).collect() }))
     }
 }
 
 fn cgroup(host: &Host, path: &str) -> Cgroup {
-    let files = Files {
-        unified: unified(host, path),
-        legacy: below(path).map(|below| (host.sys.join("fs/cgroup"), below)),
-    };
+    let files =
+        Files { unified: unified(host, path), legacy: below(path).map(|below| (host.sys.join("fs/cgroup"), below)) };
     let cpu = files.text("cpu.stat", &["cpu", "cpu,cpuacct"], "cpu.stat");
     let micros = key(&cpu, "usage_usec");
     let cpu_used = match micros {
-        Reading::Value(micros) => {
-            Reading::from_option(micros.checked_mul(1000), Missing::Malformed)
-        }
+        Reading::Value(micros) => Reading::from_option(micros.checked_mul(1000), Missing::Malformed),
         Reading::Missing(_) => number(files.old(&["cpuacct", "cpu,cpuacct"], "cpuacct.usage")),
     };
     Cgroup {
@@ -55,13 +47,9 @@ fn cgroup(host: &Host, path: &str) -> Cgroup {
         cpu_used: cpu_used.map(Nanos),
         periods: key(&cpu, "nr_periods"),
         throttled_periods: key(&cpu, "nr_throttled"),
-        mem_used: number(files.text("memory.current", &["memory"], "memory.usage_in_bytes"))
-            .map(Bytes),
+        mem_used: number(files.text("memory.current", &["memory"], "memory.usage_in_bytes")).map(Bytes),
         mem_limit: limit(files.text("memory.max", &["memory"], "memory.limit_in_bytes")),
-        oom_kills: key(
-            &files.text("memory.events", &["memory"], "memory.oom_control"),
-            "oom_kill",
-        ),
+        oom_kills: key(&files.text("memory.events", &["memory"], "memory.oom_control"), "oom_kill"),
         io: io(files.text("io.stat", &["blkio"], "blkio.throttle.io_service_bytes")),
     }
 }
@@ -148,9 +136,7 @@ fn key(text: &Reading<String>, name: &str) -> Reading<u64> {
         Reading::Value(text) => text,
         Reading::Missing(missing) => return Reading::Missing(*missing),
     };
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     match value {
         Some(value) => Reading::from_option(value.trim().parse().ok(), Missing::Malformed),
         None => Reading::Missing(Missing::Unsupported),
@@ -186,10 +172,7 @@ pub fn parse_io(text: &str) -> Vec<CgroupIo> {
         let at = match devices.iter().position(|device| device.dev == dev) {
             Some(at) => at,
             None if devices.len() < MAX_DEVICES => {
-                devices.push(CgroupIo {
-                    dev,
-                    ..CgroupIo::default()
-                });
+                devices.push(CgroupIo { dev, ..CgroupIo::default() });
                 devices.len() - 1
             }
             None => continue,

@@ -19,11 +19,7 @@ pub fn parse_cgroup_file(text: &str) -> (String, Owner) {
         .filter_map(|line| {
             let mut parts = line.splitn(3, ':');
             let (id, controllers) = (parts.next()?, parts.next()?);
-            Some((
-                id == "0" && controllers.is_empty(),
-                controllers,
-                parts.next()?,
-            ))
+            Some((id == "0" && controllers.is_empty(), controllers, parts.next()?))
         })
         .min_by_key(|(unified, controllers, path)| rank(*unified, controllers, path));
     let path = best.map_or("/", |(_, _, path)| path);
@@ -78,19 +74,13 @@ pub fn owner_of(path: &str) -> Owner {
 
 /// `user-1000.slice`, or Slurm's `uid_1000`.
 fn user(part: &str) -> Option<u32> {
-    let systemd = part
-        .strip_prefix("user-")
-        .and_then(|rest| rest.strip_suffix(".slice"));
+    let systemd = part.strip_prefix("user-").and_then(|rest| rest.strip_suffix(".slice"));
     systemd.or_else(|| part.strip_prefix("uid_"))?.parse().ok()
 }
 
 /// Finds the innermost pod; gives its place.
 fn pod(parts: &[&str], owner: &mut Owner) -> Option<usize> {
-    let found = parts
-        .iter()
-        .enumerate()
-        .rev()
-        .find_map(|(at, part)| Some((at, pod_id(part)?)));
+    let found = parts.iter().enumerate().rev().find_map(|(at, part)| Some((at, pod_id(part)?)));
     let (at, id) = found?;
     let part = parts.get(at).copied().unwrap_or_default();
     let before = at.checked_sub(1).and_then(|at| parts.get(at)).copied();
@@ -102,9 +92,8 @@ fn pod(parts: &[&str], owner: &mut Owner) -> Option<usize> {
             _ => None,
         }
     } else {
-        let class = ["burstable", "besteffort"]
-            .into_iter()
-            .find(|class| part.contains(&format!("kubepods-{class}-pod")));
+        let class =
+            ["burstable", "besteffort"].into_iter().find(|class| part.contains(&format!("kubepods-{class}-pod")));
         Some(class.unwrap_or("guaranteed").to_owned())
     };
     // kubelet names a static pod by a hash of its file; the API knows it under another uid.
@@ -158,10 +147,7 @@ fn container(parts: &[&str], pod: Option<usize>, owner: &mut Owner) -> bool {
 
 /// `docker-<id>.scope`, `cri-containerd-<id>`, `…slice:cri-containerd:<id>`, a bare id; the flag says that it is
 /// the runtime's monitor and not the workload.
-fn container_name<'a>(
-    part: &'a str,
-    parent: Option<&str>,
-) -> Option<(Option<Runtime>, &'a str, bool)> {
+fn container_name<'a>(part: &'a str, parent: Option<&str>) -> Option<(Option<Runtime>, &'a str, bool)> {
     let name = part.strip_suffix(".scope").unwrap_or(part);
     if is_id(name) {
         let runtime = match parent {
@@ -196,9 +182,7 @@ fn is_id(text: &str) -> bool {
 
 /// Where Slurm's own part of the path begins.
 fn slurm_root(parts: &[&str]) -> Option<usize> {
-    parts.iter().position(|part| {
-        part.ends_with("slurmstepd.scope") || *part == "slurm" || part.starts_with("slurm_")
-    })
+    parts.iter().position(|part| part.ends_with("slurmstepd.scope") || *part == "slurm" || part.starts_with("slurm_"))
 }
 
 /// `…/slurmstepd.scope/job_211/step_0/user/task_0`, `/slurm/uid_1000/job_211/…`. Since Slurm 26.05 the job's
@@ -214,10 +198,7 @@ fn slurm(parts: &[&str], owner: &mut Owner) -> bool {
     };
     owner.slurm_job = after("job_");
     owner.slurm_step = after("step_");
-    owner.slurm_sluid = below
-        .first()
-        .filter(|part| is_sluid(part))
-        .map(|part| (*part).to_owned());
+    owner.slurm_sluid = below.first().filter(is_sluid).map(|part| (*part).to_owned());
     // slurmstepd itself lives beside the user's work.
     let step = below.iter().position(|part| part.starts_with("step_"));
     let inside = step.and_then(|at| below.get(at + 1)).copied();
@@ -229,22 +210,12 @@ fn slurm(parts: &[&str], owner: &mut Owner) -> bool {
 fn is_sluid(part: &&&str) -> bool {
     part.len() == 14
         && part.starts_with('s')
-        && part
-            .bytes()
-            .skip(1)
-            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit())
+        && part.bytes().skip(1).all(|b| b.is_ascii_uppercase() || b.is_ascii_digit())
 }
 
 /// Top folders of node daemons on the usual Kubernetes systems.
-const DAEMON_SLICES: &[&str] = &[
-    "azure.slice",
-    "runtime.slice",
-    "reserved.slice",
-    "podruntime.slice",
-    "podruntime",
-    "kube.slice",
-    "init.scope",
-];
+const DAEMON_SLICES: &[&str] =
+    &["azure.slice", "runtime.slice", "reserved.slice", "podruntime.slice", "podruntime", "kube.slice", "init.scope"];
 /// Units that run workloads and are none.
 const DAEMONS: &[&str] = &[
     "docker.service",
@@ -286,10 +257,7 @@ fn host(parts: &[&str], owner: &mut Owner) {
     };
     owner.runtime = runtime.into();
     owner.unit = folder.map(|part| (*part).to_owned()).or(unit);
-    let daemon = owner
-        .unit
-        .as_deref()
-        .is_some_and(|unit| DAEMONS.contains(&unit));
+    let daemon = owner.unit.as_deref().is_some_and(|unit| DAEMONS.contains(&unit));
     owner.infra = daemon || DAEMON_SLICES.contains(&first);
 }
 
@@ -299,9 +267,7 @@ fn lxc(parts: &[&str], owner: &mut Owner) -> bool {
     let monitor = first.starts_with("lxc.monitor");
     let name = match first {
         "lxc" | "lxc.payload" | "lxc.monitor" => parts.get(1).copied(),
-        _ => first
-            .strip_prefix("lxc.payload.")
-            .or_else(|| first.strip_prefix("lxc.monitor.")),
+        _ => first.strip_prefix("lxc.payload.").or_else(|| first.strip_prefix("lxc.monitor.")),
     };
     let Some(name) = name else { return false };
     owner.runtime = Runtime::Lxc.into();
@@ -315,9 +281,7 @@ fn unescape(unit: &str) -> String {
     let mut parts = unit.split("\\x");
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let code = part
-            .get(..2)
-            .and_then(|code| u8::from_str_radix(code, 16).ok());
+        let code = part.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
         match code {
             Some(code) if code.is_ascii() => {
                 plain.push(char::from(code));

@@ -177,9 +177,7 @@ fn status(array: &mut MdArray, words: &[&str]) {
 
 /// `[8/7]` and `[UUUUUUU_]`.
 fn brackets(array: &mut MdArray, word: &str) {
-    let inner = word
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
+    let inner = word.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let Some(inner) = inner else { return };
     if let Some((slots, active)) = inner.split_once('/') {
         array.raid_disks = Reading::from_option(slots.parse().ok(), Missing::Malformed);
@@ -233,22 +231,18 @@ fn progress(array: &mut MdArray, text: &str) {
     array.sync_total_fine = Reading::Missing(Missing::Malformed);
     for word in text.split_whitespace() {
         if let Some(percent) = word.strip_suffix('%') {
-            array.sync_percent =
-                Reading::from_option(decimal::percent(percent), Missing::Malformed);
-        } else if let Some((done, total)) = word
-            .strip_prefix('(')
-            .and_then(|rest| rest.strip_suffix(')')?.split_once('/'))
+            array.sync_percent = Reading::from_option(decimal::percent(percent), Missing::Malformed);
+        } else if let Some((done, total)) =
+            word.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')?.split_once('/'))
         {
             array.sync_done_fine = Reading::from_option(kib(done), Missing::Malformed);
             array.sync_total_fine = Reading::from_option(kib(total), Missing::Malformed);
         } else if let Some(finish) = word.strip_prefix("finish=") {
-            let minutes = finish
-                .strip_suffix("min")
-                .and_then(|text| decimal::scaled(text, 3));
+            let minutes = finish.strip_suffix("min").and_then(|text| decimal::scaled(text, 3));
             let nanos = minutes.and_then(|thousandths| thousandths.checked_mul(60_000_000));
             array.sync_finish = Reading::from_option(nanos.map(Nanos), Missing::Malformed);
         } else if let Some(speed) = word.strip_prefix("speed=") {
-            let speed = speed.strip_suffix("K/sec").and_then(|text| speed_kib(text));
+            let speed = speed.strip_suffix("K/sec").and_then(speed_kib);
             array.sync_speed = Reading::from_option(speed, Missing::Malformed);
         }
     }
@@ -260,16 +254,12 @@ fn conclude(array: &mut MdArray) {
     if array.metadata.get().is_none() && array.size.get().is_some() {
         array.metadata = "0.90".to_owned().into(); // the kernel prints nothing for it
     }
-    if let Some(external) = array
-        .metadata
-        .get()
-        .and_then(|text| text.strip_prefix("external:"))
-    {
+    if let Some(external) = array.metadata.get().and_then(|text| text.strip_prefix("external:")) {
         array.container = super::volume_of(external);
         array.is_container = inactive && array.container.is_none();
     }
     if !inactive {
-        array.degraded = array.missing.clone();
+        array.degraded = array.missing;
     }
 }
 

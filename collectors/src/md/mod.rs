@@ -49,12 +49,10 @@ pub fn merge(found: Vec<MdArray>, told: Vec<MdArray>) -> Vec<MdArray> {
     let mut told = told;
     let mut arrays: Vec<MdArray> = found
         .into_iter()
-        .map(
-            |array| match told.iter().position(|t| t.name == array.name) {
-                Some(at) => both(array, told.swap_remove(at)),
-                None => array,
-            },
-        )
+        .map(|array| match told.iter().position(|t| t.name == array.name) {
+            Some(at) => both(array, told.swap_remove(at)),
+            None => array,
+        })
         .collect();
     arrays.append(&mut told);
     arrays
@@ -75,21 +73,13 @@ fn both(mut array: MdArray, told: MdArray) -> MdArray {
         && quiet
     {
         array.sync = sync.clone().into();
-        if array
-            .action
-            .get()
-            .is_none_or(|action| *action == MdAction::Idle)
-        {
+        if array.action.get().is_none_or(|action| *action == MdAction::Idle) {
             array.action = told.action.clone();
         }
     }
     for member in &mut array.members {
         // mdstat can list one name twice (a member that was re-added): the first number is as good as the other.
-        member.nr = told
-            .members
-            .iter()
-            .find(|t| t.name == member.name)
-            .and_then(|t| t.nr);
+        member.nr = told.members.iter().find(|t| t.name == member.name).and_then(|t| t.nr);
     }
     if array.members.is_empty() {
         array.members = told.members;

@@ -20,23 +20,15 @@ use crate::{CollectError, Missing, Reading, tree};
 pub fn read(sys: &Path) -> Result<Vec<MdArray>, CollectError> {
     let block = sys.join("block");
     let names = tree::names(&block)?;
-    let arrays = names
-        .iter()
-        .filter(|name| tree::exists(&block.join(name).join("md")));
-    Ok(arrays
-        .take(super::mdstat::MAX_ARRAYS)
-        .map(|name| array(name, &block.join(name)))
-        .collect())
+    let arrays = names.iter().filter(|name| tree::exists(&block.join(name).join("md")));
+    Ok(arrays.take(super::mdstat::MAX_ARRAYS).map(|name| array(name, &block.join(name))).collect())
 }
 
 fn array(name: &str, dir: &Path) -> MdArray {
     let md = dir.join("md");
     let level = tree::word(&md.join("level"));
     let metadata = tree::word(&md.join("metadata_version"));
-    let volume = metadata
-        .get()
-        .and_then(|text| text.strip_prefix("external:"))
-        .and_then(super::volume_of);
+    let volume = metadata.get().and_then(|text| text.strip_prefix("external:")).and_then(super::volume_of);
     let (raid_disks, raid_disks_old) = disks(tree::word(&md.join("raid_disks")));
     let degraded: Reading<u32> = tree::value(&md.join("degraded"));
     let (sync, sync_done, sync_total) = completed(&tree::word(&md.join("sync_completed")));
@@ -50,7 +42,7 @@ fn array(name: &str, dir: &Path) -> MdArray {
         chunk: tree::value(&md.join("chunk_size")).map(Bytes),
         layout: Reading::Missing(Missing::Unsupported), // a bare number here; mdstat has the words
         active_disks: active(&raid_disks, &degraded),
-        missing: degraded.clone(),
+        missing: degraded,
         slots: Reading::Missing(Missing::Unsupported),
         members: members(&md),
         action: action(&md.join("sync_action")),
@@ -85,9 +77,7 @@ fn disks(word: Reading<String>) -> (Reading<u32>, Option<u32>) {
     };
     let mut words = text.split_whitespace();
     let now = parsed(words.next());
-    let old = words
-        .next()
-        .and_then(|word| word.strip_prefix('(')?.strip_suffix(')'));
+    let old = words.next().and_then(|word| word.strip_prefix('(')?.strip_suffix(')'));
     (now, old.and_then(|word| word.parse().ok()))
 }
 
@@ -96,16 +86,13 @@ fn active(raid_disks: &Reading<u32>, degraded: &Reading<u32>) -> Reading<u32> {
         (Reading::Value(disks), Reading::Value(degraded)) => {
             Reading::from_option(disks.checked_sub(*degraded), Missing::Malformed)
         }
-        (Reading::Missing(missing), _) | (_, Reading::Missing(missing)) => {
-            Reading::Missing(*missing)
-        }
+        (Reading::Missing(missing), _) | (_, Reading::Missing(missing)) => Reading::Missing(*missing),
     }
 }
 
 /// `1569888 / 2093056` sectors, `none`, `delayed`.
 fn completed(word: &Reading<String>) -> (Reading<SyncState>, Reading<Bytes>, Reading<Bytes>) {
-    let nothing =
-        |state: Reading<SyncState>, why| (state, Reading::Missing(why), Reading::Missing(why));
+    let nothing = |state: Reading<SyncState>, why| (state, Reading::Missing(why), Reading::Missing(why));
     let text = match word {
         Reading::Value(text) => text.as_str(),
         Reading::Missing(missing) => return nothing(Reading::Missing(*missing), *missing),
@@ -117,9 +104,7 @@ fn completed(word: &Reading<String>) -> (Reading<SyncState>, Reading<Bytes>, Rea
             let done: Reading<u64> = parsed(Some(done.trim()));
             let total: Reading<u64> = parsed(Some(total.trim()));
             let done = match (&done, &total) {
-                (Reading::Value(done), Reading::Value(total)) if done > total => {
-                    Reading::Missing(Missing::Malformed)
-                }
+                (Reading::Value(done), Reading::Value(total)) if done > total => Reading::Missing(Missing::Malformed),
                 _ => done,
             };
             (SyncState::Running.into(), sectors(done), sectors(total))
@@ -189,9 +174,7 @@ fn target(path: &Path) -> Option<String> {
 
 fn member(dir: &Path, name: &str, linked: Option<&u32>) -> MdMember {
     let slot = match tree::word(&dir.join("slot")) {
-        Reading::Value(word) if word == "none" || word == "journal" => {
-            Reading::Missing(Missing::Gone)
-        }
+        Reading::Value(word) if word == "none" || word == "journal" => Reading::Missing(Missing::Gone),
         Reading::Value(word) => parsed(Some(&word)),
         Reading::Missing(_) => Reading::from_option(linked.copied(), Missing::Gone),
     };
@@ -201,21 +184,14 @@ fn member(dir: &Path, name: &str, linked: Option<&u32>) -> MdMember {
         name: name.strip_prefix("dev-").unwrap_or(name).replace('!', "/"),
         nr: None,
         slot,
-        flags: flags
-            .map(str::trim)
-            .filter(|flag| !flag.is_empty())
-            .take(32)
-            .map(MemberFlag::from)
-            .collect(),
+        flags: flags.map(str::trim).filter(|flag| !flag.is_empty()).take(32).map(MemberFlag::from).collect(),
         errors: tree::value(&dir.join("errors")),
     }
 }
 
 fn sectors(count: Reading<u64>) -> Reading<Bytes> {
     match count {
-        Reading::Value(count) => {
-            Reading::from_option(count.checked_mul(512).map(Bytes), Missing::Malformed)
-        }
+        Reading::Value(count) => Reading::from_option(count.checked_mul(512).map(Bytes), Missing::Malformed),
         Reading::Missing(missing) => Reading::Missing(missing),
     }
 }

@@ -35,15 +35,11 @@ fn json(path: &std::path::Path) -> Value {
 }
 
 fn text<T>(reading: &Reading<T>, show: impl Fn(&T) -> &str) -> Value {
-    reading
-        .get()
-        .map_or(Value::Null, |value| show(value).into())
+    reading.get().map_or(Value::Null, |value| show(value).into())
 }
 
 fn number<T>(reading: &Reading<T>, show: impl Fn(&T) -> u64) -> Value {
-    reading
-        .get()
-        .map_or(Value::Null, |value| show(value).into())
+    reading.get().map_or(Value::Null, |value| show(value).into())
 }
 
 /// Every fact of the shared samples that has a place in the vocabulary; null means missing.
@@ -55,41 +51,21 @@ fn compare(name: &str, array: &MdArray, facts: &Value) {
         (_, Some("auto-read-only")) => "read-auto",
         (activity, _) => activity.unwrap(),
     };
-    assert_eq!(
-        array.state.get().map(MdState::as_str),
-        Some(state),
-        "{name} {}",
-        array.name
-    );
+    assert_eq!(array.state.get().map(MdState::as_str), Some(state), "{name} {}", array.name);
     same("level", text(&array.level, |level| level));
     same("metadata", text(&array.metadata, |metadata| metadata));
-    same(
-        "volume_of",
-        array.container.clone().map_or(Value::Null, Value::from),
-    );
+    same("volume_of", array.container.clone().map_or(Value::Null, Value::from));
     same("blocks_kib", number(&array.size, kib));
     same("chunk_kib", number(&array.chunk, kib));
     // The samples write near-2 where the kernel and the vocabulary have `2 near-copies`.
-    let layout = array
-        .layout
-        .get()
-        .map(|layout| match layout.split_once(" near-") {
-            Some((copies, _)) => format!("near-{copies}"),
-            None => layout.clone(),
-        });
+    let layout = array.layout.get().map(|layout| match layout.split_once(" near-") {
+        Some((copies, _)) => format!("near-{copies}"),
+        None => layout.clone(),
+    });
     same("layout", layout.map_or(Value::Null, Value::from));
-    same(
-        "raid_disks",
-        number(&array.raid_disks, |disks| u64::from(*disks)),
-    );
-    same(
-        "active_disks",
-        number(&array.active_disks, |disks| u64::from(*disks)),
-    );
-    same(
-        "missing",
-        number(&array.missing, |missing| u64::from(*missing)),
-    );
+    same("raid_disks", number(&array.raid_disks, |disks| u64::from(*disks)));
+    same("active_disks", number(&array.active_disks, |disks| u64::from(*disks)));
+    same("missing", number(&array.missing, |missing| u64::from(*missing)));
     same("slots", text(&array.slots, |slots| slots));
     let degraded = array.degraded.copied().map(|slots| slots > 0);
     same("degraded", degraded.map_or(Value::Null, Value::from));
@@ -104,30 +80,13 @@ fn compare(name: &str, array: &MdArray, facts: &Value) {
     same("action_state", text(&array.sync, SyncState::as_str));
     let running = array.sync.get() == Some(&SyncState::Running);
     same("sync_running", running.into());
-    let percent = facts["percent"]
-        .as_f64()
-        .and_then(|percent| Ppb::from_fraction(percent / 100.0));
-    assert_eq!(
-        array.sync_percent.copied(),
-        percent,
-        "{name} {}: as printed",
-        array.name
-    );
+    let percent = facts["percent"].as_f64().and_then(|percent| Ppb::from_fraction(percent / 100.0));
+    assert_eq!(array.sync_percent.copied(), percent, "{name} {}: as printed", array.name);
     same("done_kib", number(&array.sync_done_fine, kib));
     same("total_kib", number(&array.sync_total_fine, kib));
-    let finish = facts["finish_min"]
-        .as_f64()
-        .and_then(|min| gpuprod_snapshot::units::from_f64(min * 60e9));
-    assert_eq!(
-        array.sync_finish.copied().map(|finish| finish.0),
-        finish,
-        "{name} {}",
-        array.name
-    );
-    same(
-        "speed_kib_s",
-        number(&array.sync_speed, |speed| speed.0 / 1024),
-    );
+    let finish = facts["finish_min"].as_f64().and_then(|min| gpuprod_snapshot::units::from_f64(min * 60e9));
+    assert_eq!(array.sync_finish.copied().map(|finish| finish.0), finish, "{name} {}", array.name);
+    same("speed_kib_s", number(&array.sync_speed, |speed| speed.0 / 1024));
     same("bitmap", array.bitmap.copied().into());
     same("is_container", array.is_container.into());
     members(name, array, &facts["members"]);
@@ -151,12 +110,7 @@ fn members(name: &str, array: &MdArray, facts: &Value) {
                 other => panic!("{other}"),
             })
             .collect();
-        assert_eq!(
-            Value::from(letters),
-            facts["flags"],
-            "{name} {}",
-            member.name
-        );
+        assert_eq!(Value::from(letters), facts["flags"], "{name} {}", member.name);
     }
 }
 
@@ -164,10 +118,7 @@ fn members(name: &str, array: &MdArray, facts: &Value) {
 fn the_shared_mdstat_samples_read_as_expected() {
     let Some(dir) = shared("mdstat") else { return };
     let mut seen = 0;
-    for (name, facts) in json(&dir.join("expected.json"))["files"]
-        .as_object()
-        .unwrap()
-    {
+    for (name, facts) in json(&dir.join("expected.json"))["files"].as_object().unwrap() {
         let scratch = Scratch::with(&[("proc/mdstat", &tree::text(&dir.join(name)).unwrap())]);
         let arrays = arrays(&scratch);
         let empty = serde_json::Map::new();
@@ -196,58 +147,29 @@ fn the_shared_sysfs_trees_read_as_expected() {
         same("level", text(&array.level, |level| level));
         same("array_state", text(&array.state, MdState::as_str));
         same("is_container", array.is_container.into());
-        same(
-            "raid_disks",
-            number(&array.raid_disks, |disks| u64::from(*disks)),
-        );
-        same(
-            "raid_disks_old",
-            array.raid_disks_old.map_or(Value::Null, Value::from),
-        );
-        same(
-            "degraded",
-            number(&array.degraded, |degraded| u64::from(*degraded)),
-        );
+        same("raid_disks", number(&array.raid_disks, |disks| u64::from(*disks)));
+        same("raid_disks_old", array.raid_disks_old.map_or(Value::Null, Value::from));
+        same("degraded", number(&array.degraded, |degraded| u64::from(*degraded)));
         same("sync_action", text(&array.action, MdAction::as_str));
-        same(
-            "sync_done_sectors",
-            number(&array.sync_done, |done| done.0 / 512),
-        );
-        same(
-            "sync_total_sectors",
-            number(&array.sync_total, |total| total.0 / 512),
-        );
-        same(
-            "metadata_version",
-            text(&array.metadata, |metadata| metadata),
-        );
+        same("sync_done_sectors", number(&array.sync_done, |done| done.0 / 512));
+        same("sync_total_sectors", number(&array.sync_total, |total| total.0 / 512));
+        same("metadata_version", text(&array.metadata, |metadata| metadata));
         same("chunk_bytes", number(&array.chunk, |chunk| chunk.0));
         same("uuid", text(&array.uuid, |uuid| uuid));
         same("faulty", flagged(array, &MemberFlag::Faulty).len().into());
         let names = |pick: &dyn Fn(&&MdMember) -> bool| -> Value {
             let members = array.members.iter().filter(pick);
-            members
-                .map(|member| member.name.as_str())
-                .collect::<Vec<_>>()
-                .into()
+            members.map(|member| member.name.as_str()).collect::<Vec<_>>().into()
         };
         same("rebuilding", names(&|member| member.is_rebuilding()));
-        same(
-            "spares",
-            names(&|member| member.has(&MemberFlag::Spare) && !member.is_rebuilding()),
-        );
+        same("spares", names(&|member| member.has(&MemberFlag::Spare) && !member.is_rebuilding()));
         let members = facts["members"].as_object().unwrap();
         assert_eq!(array.members.len(), members.len());
         for member in &array.members {
             let facts = &members[&member.name];
             let flags: Vec<&str> = member.flags.iter().map(MemberFlag::as_str).collect();
             assert_eq!(flags.join(","), facts["state"].as_str().unwrap());
-            assert_eq!(
-                number(&member.slot, |slot| u64::from(*slot)),
-                facts["slot"],
-                "{}",
-                member.name
-            );
+            assert_eq!(number(&member.slot, |slot| u64::from(*slot)), facts["slot"], "{}", member.name);
         }
     }
 }
@@ -255,15 +177,8 @@ fn the_shared_sysfs_trees_read_as_expected() {
 #[test]
 fn no_md_at_all_is_no_error() {
     assert_eq!(arrays(&Scratch::new()), []);
-    assert_eq!(
-        arrays(&Scratch::with(&[(
-            "proc/mdstat",
-            "Personalities : \nunused devices: <none>\n"
-        )])),
-        []
-    );
-    let unraid =
-        "sbName=/boot/config/super.dat\nmdState=STARTED\nmdResyncAction=check P\ndiskName.1=md1\n";
+    assert_eq!(arrays(&Scratch::with(&[("proc/mdstat", "Personalities : \nunused devices: <none>\n")])), []);
+    let unraid = "sbName=/boot/config/super.dat\nmdState=STARTED\nmdResyncAction=check P\ndiskName.1=md1\n";
     assert_eq!(arrays(&Scratch::with(&[("proc/mdstat", unraid)])), []);
 }
 
@@ -276,40 +191,20 @@ fn own_text_with_every_form_that_the_kernel_prints() {
     let no_members = array("md126");
     assert!(no_members.members.is_empty());
     assert_eq!(no_members.level.get().unwrap(), "raid5");
-    assert_eq!(
-        (no_members.raid_disks.copied(), no_members.missing.copied()),
-        (Some(4), Some(4))
-    );
+    assert_eq!((no_members.raid_disks.copied(), no_members.missing.copied()), (Some(4), Some(4)));
     assert_eq!(no_members.metadata.get().unwrap(), "1.2");
 
     let inactive = array("md125");
     assert_eq!(inactive.state.get(), Some(&MdState::Inactive));
     assert!(inactive.level.get().is_none() && inactive.degraded.get().is_none());
-    assert_eq!(
-        inactive.members.first().unwrap().nr,
-        Some(26),
-        "the first member is not lost"
-    );
+    assert_eq!(inactive.members.first().unwrap().nr, Some(26), "the first member is not lost");
     assert_eq!(inactive.members.len(), 2);
 
     let replacing = array("md20");
-    assert_eq!(
-        (
-            replacing.raid_disks.copied(),
-            replacing.active_disks.copied()
-        ),
-        (Some(2), Some(3))
-    );
+    assert_eq!((replacing.raid_disks.copied(), replacing.active_disks.copied()), (Some(2), Some(3)));
     let member = replacing.members.last().unwrap();
-    assert_eq!(
-        member.flags,
-        [MemberFlag::WriteMostly, MemberFlag::Replacement]
-    );
-    assert_eq!(
-        replacing.degraded.copied(),
-        Some(0),
-        "replacing is not degraded"
-    );
+    assert_eq!(member.flags, [MemberFlag::WriteMostly, MemberFlag::Replacement]);
+    assert_eq!(replacing.degraded.copied(), Some(0), "replacing is not degraded");
 
     let container = array("md127");
     assert!(container.is_container && container.container.is_none());
@@ -320,68 +215,33 @@ fn own_text_with_every_form_that_the_kernel_prints() {
     let raid10 = array("md_scratch");
     assert_eq!(raid10.layout.get().unwrap(), "2 far-copies");
     assert_eq!(raid10.chunk.copied(), Some(Bytes(512 << 10)));
-    assert_eq!(
-        raid10.sync_percent.copied(),
-        Some(Ppb::ONE),
-        "=100.0% has no blank"
-    );
+    assert_eq!(raid10.sync_percent.copied(), Some(Ppb::ONE), "=100.0% has no blank");
 
     let remote = array("md30");
-    assert_eq!(
-        (remote.action.get(), remote.sync.get()),
-        (Some(&MdAction::Recover), Some(&SyncState::Remote))
-    );
+    assert_eq!((remote.action.get(), remote.sync.get()), (Some(&MdAction::Recover), Some(&SyncState::Remote)));
     let broken = array("md31");
     assert_eq!(broken.state.get(), Some(&MdState::Broken));
-    assert_eq!(
-        broken.raid_disks.missing(),
-        Some(Missing::Unsupported),
-        "raid0 has no [n/m]"
-    );
+    assert_eq!(broken.raid_disks.missing(), Some(Missing::Unsupported), "raid0 has no [n/m]");
     assert_eq!(broken.degraded.missing(), Some(Missing::Unsupported));
-    assert_eq!(
-        array("md32").members.first().unwrap().name,
-        "md0",
-        "raid0 of arrays"
-    );
+    assert_eq!(array("md32").members.first().unwrap().name, "md0", "raid0 of arrays");
     assert_eq!(array("md33").missing.copied(), Some(1), "E is not in sync");
-    assert_eq!(
-        array("md33").level.get().unwrap(),
-        "raid1",
-        "not the member's name"
-    );
+    assert_eq!(array("md33").level.get().unwrap(), "raid1", "not the member's name");
     assert_eq!(flagged(array("md34"), &MemberFlag::Journal), ["nvme0n1p3"]);
 
     let bitmap = array("md35");
     assert_eq!(bitmap.bitmap.copied(), Some(true));
-    assert_eq!(
-        bitmap.action.get(),
-        Some(&MdAction::Idle),
-        "a bitmap file named like a sync is none"
-    );
+    assert_eq!(bitmap.action.get(), Some(&MdAction::Idle), "a bitmap file named like a sync is none");
     let old = array("md36");
-    assert_eq!(
-        old.sync_percent.copied(),
-        Some(Ppb(4_000_000)),
-        "=  0.4% with two blanks"
-    );
+    assert_eq!(old.sync_percent.copied(), Some(Ppb(4_000_000)), "=  0.4% with two blanks");
     assert_eq!(old.sync_finish.copied(), Some(Nanos(73_500_000_000 * 2)));
 
     let delayed = array("md37");
     assert_eq!(delayed.sync.get(), Some(&SyncState::Delayed));
-    assert_eq!(
-        delayed.sync_percent.missing(),
-        Some(Missing::Gone),
-        "delayed is not 0 %"
-    );
+    assert_eq!(delayed.sync_percent.missing(), Some(Missing::Gone), "delayed is not 0 %");
 
     let garbage = array("md38");
     assert_eq!(garbage.sync_done_fine.copied(), Some(Bytes(1024)));
-    assert_eq!(
-        garbage.sync_speed.missing(),
-        Some(Missing::Malformed),
-        "faster than a terabyte per second"
-    );
+    assert_eq!(garbage.sync_speed.missing(), Some(Missing::Malformed), "faster than a terabyte per second");
     assert_eq!(garbage.sync_finish.missing(), Some(Missing::Malformed));
 }
 
@@ -429,58 +289,20 @@ fn sysfs_comes_first_and_mdstat_adds_what_it_alone_knows() {
     assert_eq!(array.sync.get(), Some(&SyncState::Running));
     assert_eq!(array.sync_done.copied(), Some(Bytes(1_569_888 * 512)));
     assert_eq!(array.sync_done_fine.copied(), Some(Bytes(787_200 * 1024)));
-    assert_eq!(
-        array.sync_total_fine.copied(),
-        array.sync_total.copied(),
-        "per member, both"
-    );
+    assert_eq!(array.sync_total_fine.copied(), array.sync_total.copied(), "per member, both");
     assert_eq!(array.sync_percent.copied(), Some(Ppb(752_000_000)));
-    assert_eq!(
-        array.sync_speed.copied(),
-        Some(BytesPerSecond(33_440 * 1024)),
-        "sysfs's"
-    );
-    assert_eq!(
-        array.sync_speed_min.copied(),
-        Some(BytesPerSecond(1_024_000))
-    );
-    assert_eq!(
-        array.sync_speed_max.copied(),
-        Some(BytesPerSecond(204_800_000))
-    );
-    assert_eq!(
-        (array.slots.get().unwrap().as_str(), array.missing.copied()),
-        ("UUU_", Some(1))
-    );
-    assert_eq!(
-        (array.degraded.copied(), array.active_disks.copied()),
-        (Some(1), Some(3))
-    );
+    assert_eq!(array.sync_speed.copied(), Some(BytesPerSecond(33_440 * 1024)), "sysfs's");
+    assert_eq!(array.sync_speed_min.copied(), Some(BytesPerSecond(1_024_000)));
+    assert_eq!(array.sync_speed_max.copied(), Some(BytesPerSecond(204_800_000)));
+    assert_eq!((array.slots.get().unwrap().as_str(), array.missing.copied()), ("UUU_", Some(1)));
+    assert_eq!((array.degraded.copied(), array.active_disks.copied()), (Some(1), Some(3)));
     assert_eq!(array.mismatch_sectors.copied(), Some(128));
     assert_eq!(array.layout.get().unwrap(), "algorithm-2");
     assert_eq!(array.size.copied(), Some(Bytes(2_093_056 * 512)));
-    assert_eq!(
-        (
-            array.bitmap.copied(),
-            array.metadata.get().unwrap().as_str()
-        ),
-        (Some(true), "1.2")
-    );
-    let member = |name: &str| {
-        array
-            .members
-            .iter()
-            .find(|member| member.name == name)
-            .unwrap()
-    };
-    assert_eq!(
-        member("sdq").flags,
-        [MemberFlag::InSync, MemberFlag::WriteMostly]
-    );
-    assert_eq!(
-        (member("sdq").errors.copied(), member("sdq").nr),
-        (Some(3), Some(0))
-    );
+    assert_eq!((array.bitmap.copied(), array.metadata.get().unwrap().as_str()), (Some(true), "1.2"));
+    let member = |name: &str| array.members.iter().find(|member| member.name == name).unwrap();
+    assert_eq!(member("sdq").flags, [MemberFlag::InSync, MemberFlag::WriteMostly]);
+    assert_eq!((member("sdq").errors.copied(), member("sdq").nr), (Some(3), Some(0)));
     assert!(member("cciss/c0d1p2").is_rebuilding() && !member("sdz").is_rebuilding());
     assert_eq!(member("sdz").slot.missing(), Some(Missing::Gone));
 }
@@ -497,23 +319,12 @@ fn a_bad_attribute_spoils_only_itself_and_a_bad_array_no_other() {
     scratch.file("proc/mdstat", "md6 : active raid6\n");
     let all = arrays(&scratch);
     assert_eq!(all.len(), 2);
-    assert_eq!(
-        all[0].sync_speed.missing(),
-        Some(Missing::Malformed),
-        "underflown in the kernel"
-    );
-    assert_eq!(
-        (all[0].raid_disks.copied(), all[0].raid_disks_old),
-        (Some(11), Some(10))
-    );
+    assert_eq!(all[0].sync_speed.missing(), Some(Missing::Malformed), "underflown in the kernel");
+    assert_eq!((all[0].raid_disks.copied(), all[0].raid_disks_old), (Some(11), Some(10)));
     assert_eq!(all[0].active_disks.copied(), Some(10));
     assert_eq!(all[0].mismatch_sectors.missing(), Some(Missing::Malformed));
     assert_eq!(all[0].degraded.copied(), Some(1));
-    assert_eq!(
-        all[1].level.missing(),
-        Some(Missing::Gone),
-        "empty is unknown, not a word"
-    );
+    assert_eq!(all[1].level.missing(), Some(Missing::Gone), "empty is unknown, not a word");
     assert_eq!(all[1].raid_disks.missing(), Some(Missing::Gone));
     assert_eq!(all[1].action.missing(), Some(Missing::Unsupported));
 }
@@ -522,10 +333,7 @@ fn a_bad_attribute_spoils_only_itself_and_a_bad_array_no_other() {
 fn an_underflown_speed_is_replaced_by_the_guarded_one_of_mdstat() {
     let scratch = rebuilding();
     scratch.file("sys/block/md6/md/sync_speed", "18014398509481000\n");
-    assert_eq!(
-        arrays(&scratch)[0].sync_speed.copied(),
-        Some(BytesPerSecond(40_000 * 1024))
-    );
+    assert_eq!(arrays(&scratch)[0].sync_speed.copied(), Some(BytesPerSecond(40_000 * 1024)));
 }
 
 #[test]
@@ -535,53 +343,32 @@ fn waiting_syncs_are_told_from_running_ones() {
     scratch.file("sys/block/md6/md/sync_completed", "delayed\n");
     let array = arrays(&scratch).remove(0);
     assert_eq!(array.sync.get(), Some(&SyncState::Delayed));
-    assert_eq!(
-        array.action.get(),
-        Some(&MdAction::Recover),
-        "already says so"
-    );
+    assert_eq!(array.action.get(), Some(&MdAction::Recover), "already says so");
     assert_eq!(array.sync_done.missing(), Some(Missing::Gone));
 
     scratch.file("sys/block/md6/md/sync_completed", "none\n");
     scratch.file("sys/block/md6/md/sync_action", "idle\n");
     scratch.file("sys/block/md6/md/sync_speed", "none\n");
     let array = arrays(&scratch).remove(0);
-    assert_eq!(
-        (array.action.get(), array.sync.get()),
-        (Some(&MdAction::Idle), Some(&SyncState::None))
-    );
+    assert_eq!((array.action.get(), array.sync.get()), (Some(&MdAction::Idle), Some(&SyncState::None)));
     assert_eq!(array.sync_speed.missing(), Some(Missing::Gone));
 
     scratch.file("sys/block/md6/md/resync_start", "0\n");
     let array = arrays(&scratch).remove(0);
-    assert_eq!(
-        (array.action.get(), array.sync.get()),
-        (Some(&MdAction::Resync), Some(&SyncState::Pending))
-    );
+    assert_eq!((array.action.get(), array.sync.get()), (Some(&MdAction::Resync), Some(&SyncState::Pending)));
 
     scratch.file("sys/block/md6/md/resync_start", "none\n");
-    scratch.file(
-        "proc/mdstat",
-        "md6 : active raid6 sdq[0]\n      1046528 blocks [4/3] [UUU_]\n      \trecover=REMOTE\n",
-    );
+    scratch
+        .file("proc/mdstat", "md6 : active raid6 sdq[0]\n      1046528 blocks [4/3] [UUU_]\n      \trecover=REMOTE\n");
     let array = arrays(&scratch).remove(0);
-    assert_eq!(
-        (array.action.get(), array.sync.get()),
-        (Some(&MdAction::Recover), Some(&SyncState::Remote))
-    );
+    assert_eq!((array.action.get(), array.sync.get()), (Some(&MdAction::Recover), Some(&SyncState::Remote)));
 }
 
 #[test]
 fn an_array_that_only_mdstat_shows_is_kept() {
     let scratch = rebuilding();
-    scratch.file(
-        "proc/mdstat",
-        "md2 : active raid0 sda1[0]\n      8 blocks 64k chunks\n",
-    );
-    let names: Vec<String> = arrays(&scratch)
-        .into_iter()
-        .map(|array| array.name)
-        .collect();
+    scratch.file("proc/mdstat", "md2 : active raid0 sda1[0]\n      8 blocks 64k chunks\n");
+    let names: Vec<String> = arrays(&scratch).into_iter().map(|array| array.name).collect();
     assert_eq!(names, ["md2", "md6"]);
 }
 
@@ -593,10 +380,7 @@ fn percent_is_never_done_over_array_size() {
          [=====>......]  check = 26.4% (124074752/468851400) finish=1.0min speed=1K/sec\n",
     );
     assert_eq!(array.sync_percent.copied(), Some(Ppb(264_000_000)));
-    assert_eq!(
-        array.sync_total_fine.copied(),
-        Some(Bytes(468_851_400 * 1024))
-    );
+    assert_eq!(array.sync_total_fine.copied(), Some(Bytes(468_851_400 * 1024)));
 }
 
 proptest! {
@@ -621,9 +405,7 @@ proptest! {
 
 #[test]
 fn memory_is_bounded() {
-    let many: String = (0..5000)
-        .map(|n| format!("md{n} : active raid1 sda[0]\n"))
-        .collect();
+    let many: String = (0..5000).map(|n| format!("md{n} : active raid1 sda[0]\n")).collect();
     assert_eq!(mdstat::parse(&many).len(), mdstat::MAX_ARRAYS);
     let wide = format!("md0 : active raid1 {}\n", "sda[0] ".repeat(100_000));
     assert!(one(&wide).members.len() <= 1024);

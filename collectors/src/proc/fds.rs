@@ -28,13 +28,7 @@ pub fn targets(host: &Host, pid: u32) -> Result<Vec<String>, Missing> {
 
 /// Inodes of the sockets among the targets.
 pub fn sockets(targets: &[String]) -> impl Iterator<Item = u64> {
-    targets.iter().filter_map(|target| {
-        target
-            .strip_prefix("socket:[")?
-            .strip_suffix(']')?
-            .parse()
-            .ok()
-    })
+    targets.iter().filter_map(|target| target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok())
 }
 
 /// What is needed to tell what a path lies on. Lives for one collection.
@@ -96,27 +90,16 @@ impl<'a> Places<'a> {
     /// mounts are told from there; else the process's own.
     fn mount(&mut self, pid: u32, path: &str) -> Option<String> {
         let dir = self.host.proc.join(pid.to_string());
-        let namespace = tree::link(&dir.join("ns/mnt")).map_or_else(
-            |_| pid.to_string(),
-            |link| link.to_string_lossy().into_owned(),
-        );
+        let namespace = tree::link(&dir.join("ns/mnt"))
+            .map_or_else(|_| pid.to_string(), |link| link.to_string_lossy().into_owned());
         let lines = self.seen.entry(namespace).or_insert_with(|| read(&dir));
-        let own = if lines.is_empty() {
-            &self.node
-        } else {
-            &*lines
-        };
+        let own = if lines.is_empty() { &self.node } else { &*lines };
         let line = mountinfo::holding(own, path)?;
         if !line.on_block_device() && !line.on_network() {
             return None;
         }
-        let mut same = self
-            .node
-            .iter()
-            .filter(|node| node.mount.dev == line.mount.dev);
-        let exact = same
-            .clone()
-            .find(|node| node.mount.point == line.mount.point);
+        let mut same = self.node.iter().filter(|node| node.mount.dev == line.mount.dev);
+        let exact = same.clone().find(|node| node.mount.point == line.mount.point);
         let whole = same.clone().find(|node| node.root == "/");
         let node = exact.or(whole).or_else(|| same.next()).unwrap_or(line);
         Some(node.mount.point.clone())
@@ -124,9 +107,7 @@ impl<'a> Places<'a> {
 }
 
 fn read(dir: &Path) -> Vec<Line> {
-    tree::text(&dir.join("mountinfo"))
-        .map(|text| mountinfo::parse(&text))
-        .unwrap_or_default()
+    tree::text(&dir.join("mountinfo")).map(|text| mountinfo::parse(&text)).unwrap_or_default()
 }
 
 /// Listening sockets by network namespace: inode to port. Lives for one collection.
@@ -139,10 +120,7 @@ impl<'a> Listeners<'a> {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(host: &'a Host) -> Self {
-        Self {
-            host,
-            seen: BTreeMap::new(),
-        }
+        Self { host, seen: BTreeMap::new() }
     }
 
     /// Ports of the process's listening sockets, sorted; `who` is a pid or `self`.
@@ -153,9 +131,7 @@ impl<'a> Listeners<'a> {
             return Reading::Value(Vec::new());
         }
         self.table(who).as_ref().map(|table| {
-            let ports: BTreeSet<u16> = sockets
-                .filter_map(|inode| table.get(&inode).copied())
-                .collect();
+            let ports: BTreeSet<u16> = sockets.filter_map(|inode| table.get(&inode).copied()).collect();
             ports.into_iter().collect()
         })
     }
@@ -163,13 +139,9 @@ impl<'a> Listeners<'a> {
     /// The namespace's listening sockets.
     pub fn table(&mut self, who: &str) -> &Reading<BTreeMap<u64, u16>> {
         let dir = self.host.proc.join(who);
-        let namespace = tree::link(&dir.join("ns/net")).map_or_else(
-            |_| who.to_owned(),
-            |link| link.to_string_lossy().into_owned(),
-        );
-        self.seen
-            .entry(namespace)
-            .or_insert_with(|| listening(&dir.join("net")))
+        let namespace =
+            tree::link(&dir.join("ns/net")).map_or_else(|_| who.to_owned(), |link| link.to_string_lossy().into_owned());
+        self.seen.entry(namespace).or_insert_with(|| listening(&dir.join("net")))
     }
 }
 
@@ -179,12 +151,8 @@ fn listening(net: &Path) -> Reading<BTreeMap<u64, u16>> {
     let six = tree::text(&net.join("tcp6"));
     match (four, six) {
         (Err(error), Err(_)) => Reading::Missing(error.missing),
-        (four, six) => Reading::Value(
-            [four, six]
-                .into_iter()
-                .flatten()
-                .flat_map(|text| super::text::listening(&text))
-                .collect(),
-        ),
+        (four, six) => {
+            Reading::Value([four, six].into_iter().flatten().flat_map(|text| super::text::listening(&text)).collect())
+        }
     }
 }

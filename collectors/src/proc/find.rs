@@ -36,12 +36,7 @@ pub(super) fn stat(host: &Host, pid: u32) -> Option<Stat> {
 impl Finder {
     /// The pids: those in focus first (they are never crowded out), then who listens on the ports, ancestors,
     /// children. Ascending.
-    pub(super) fn find(
-        &mut self,
-        host: &Host,
-        focus: &Focus,
-        listeners: &mut fds::Listeners<'_>,
-    ) -> BTreeSet<u32> {
+    pub(super) fn find(&mut self, host: &Host, focus: &Focus, listeners: &mut fds::Listeners<'_>) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
         let add = |pid: u32, found: &mut BTreeSet<u32>| {
             if pid > 1 && found.len() < MAX_PROCESSES {
@@ -90,12 +85,7 @@ impl Finder {
     }
 
     /// The youngest processes first: engines start late.
-    fn search(
-        &mut self,
-        host: &Host,
-        wanted: &mut BTreeSet<u16>,
-        listeners: &mut fds::Listeners<'_>,
-    ) {
+    fn search(&mut self, host: &Host, wanted: &mut BTreeSet<u16>, listeners: &mut fds::Listeners<'_>) {
         let all = all_pids(host);
         let below = self.below.unwrap_or(u32::MAX);
         let batch: Vec<u32> = all.range(..below).rev().take(MAX_SEARCH).copied().collect();
@@ -108,13 +98,7 @@ impl Finder {
         }
     }
 
-    fn ask(
-        &mut self,
-        host: &Host,
-        pid: u32,
-        wanted: &mut BTreeSet<u16>,
-        listeners: &mut fds::Listeners<'_>,
-    ) {
+    fn ask(&mut self, host: &Host, pid: u32, wanted: &mut BTreeSet<u16>, listeners: &mut fds::Listeners<'_>) {
         let Ok(targets) = fds::targets(host, pid) else {
             return;
         };
@@ -188,10 +172,7 @@ fn listed(host: &Host, pid: u32) -> Option<Vec<u32>> {
             continue;
         };
         any = true;
-        found.extend(
-            text.split_whitespace()
-                .filter_map(|pid| pid.parse::<u32>().ok()),
-        );
+        found.extend(text.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
     }
     any.then_some(found)
 }

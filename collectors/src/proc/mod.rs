@@ -78,19 +78,14 @@ impl Reader<'_> {
         let stat = find::stat(self.host, pid)?;
         let (uid, rss) = match tree::text(&dir.join("status")) {
             Ok(text) => text::status(&text),
-            Err(error) => (
-                Reading::Missing(error.missing),
-                Reading::Missing(error.missing),
-            ),
+            Err(error) => (Reading::Missing(error.missing), Reading::Missing(error.missing)),
         };
         let io = tree::text(&dir.join("io"));
         let counter = |name: &str| match &io {
             Ok(text) => text::io(text, name),
             Err(error) => Reading::Missing(error.missing),
         };
-        let denied = io
-            .as_ref()
-            .is_err_and(|error| error.missing == Missing::Denied);
+        let denied = io.as_ref().is_err_and(|error| error.missing == Missing::Denied);
         let (threads_blocked, wchan) = self.blocked(pid, &stat, denied);
         let files = self.files(pid, stat.start);
         let cgroup = match tree::text(&dir.join("cgroup")) {
@@ -123,20 +118,12 @@ impl Reader<'_> {
     }
 
     /// Threads in state D, and where the first of them waits.
-    fn blocked(
-        &self,
-        pid: u32,
-        stat: &text::Stat,
-        denied: bool,
-    ) -> (Reading<u32>, Reading<String>) {
+    fn blocked(&self, pid: u32, stat: &text::Stat, denied: bool) -> (Reading<u32>, Reading<String>) {
         let dir = self.host.proc.join(pid.to_string()).join("task");
         let tasks = match tree::names(&dir) {
             Ok(tasks) => tasks,
             Err(error) => {
-                return (
-                    Reading::Missing(error.missing),
-                    Reading::Missing(error.missing),
-                );
+                return (Reading::Missing(error.missing), Reading::Missing(error.missing));
             }
         };
         let is_blocked = |task: &&String| match tree::text(&dir.join(task).join("stat")) {
@@ -163,15 +150,9 @@ impl Reader<'_> {
 
     fn files(&mut self, pid: u32, start: Nanos) -> Files {
         let key = (pid, start);
-        let kept = self
-            .before
-            .remove(&key)
-            .filter(|files| files.age + 1 < REFRESH);
+        let kept = self.before.remove(&key).filter(|files| files.age + 1 < REFRESH);
         let files = match kept {
-            Some(files) => Files {
-                age: files.age + 1,
-                ..files
-            },
+            Some(files) => Files { age: files.age + 1, ..files },
             None => self.open(pid),
         };
         self.files.insert(key, files.clone());
@@ -185,11 +166,7 @@ impl Reader<'_> {
                 listens: self.listeners.of(&pid.to_string(), &targets),
                 age: 0,
             },
-            Err(missing) => Files {
-                opens: Reading::Missing(missing),
-                listens: Reading::Missing(missing),
-                age: 0,
-            },
+            Err(missing) => Files { opens: Reading::Missing(missing), listens: Reading::Missing(missing), age: 0 },
         }
     }
 }

@@ -30,18 +30,9 @@ impl Node {
     }
 
     fn process(&self, pid: u32, ppid: u32, comm: &str) {
-        self.0.file(
-            &format!("proc/{pid}/stat"),
-            &stat_line(pid, comm, 'S', ppid, 1, 1000),
-        );
-        self.0.file(
-            &format!("proc/{pid}/status"),
-            "Name:\tx\nUid:\t1000\t0\t0\t0\nVmRSS:\t    2048 kB\n",
-        );
-        self.0.file(
-            &format!("proc/{pid}/task/{pid}/stat"),
-            &stat_line(pid, comm, 'S', ppid, 1, 1000),
-        );
+        self.0.file(&format!("proc/{pid}/stat"), &stat_line(pid, comm, 'S', ppid, 1, 1000));
+        self.0.file(&format!("proc/{pid}/status"), "Name:\tx\nUid:\t1000\t0\t0\t0\nVmRSS:\t    2048 kB\n");
+        self.0.file(&format!("proc/{pid}/task/{pid}/stat"), &stat_line(pid, comm, 'S', ppid, 1, 1000));
         self.0.file(&format!("proc/{pid}/task/{pid}/children"), "");
         self.0.dir(&format!("proc/{pid}/fd"));
     }
@@ -51,11 +42,8 @@ impl Node {
     }
 
     fn collect(&self, collector: &mut GpuProcesses, pids: &[u32], ports: &[u16]) -> Vec<Process> {
-        let focus = Focus {
-            pids: pids.iter().copied().collect(),
-            ports: ports.iter().copied().collect(),
-            ..Focus::default()
-        };
+        let focus =
+            Focus { pids: pids.iter().copied().collect(), ports: ports.iter().copied().collect(), ..Focus::default() };
         match collector.collect(&self.0.host(), &focus).unwrap() {
             Part::Proc(found) => found.processes,
             other => panic!("{other:?}"),
@@ -80,21 +68,13 @@ fn without_focus_there_is_nothing_to_do() {
 fn one_process_with_all_its_facts() {
     let node = Node::new();
     node.process(70, 1, "python) R 1 (3");
-    node.0.file(
-        "proc/70/stat",
-        &stat_line(70, "python) R 1 (3", 'S', 1, 3, 1234),
-    );
+    node.0.file("proc/70/stat", &stat_line(70, "python) R 1 (3", 'S', 1, 3, 1234));
     for (task, state) in [(70, 'S'), (71, 'D'), (72, 'D')] {
-        node.0.file(
-            &format!("proc/70/task/{task}/stat"),
-            &stat_line(task, "w", state, 1, 3, 1234),
-        );
+        node.0.file(&format!("proc/70/task/{task}/stat"), &stat_line(task, "w", state, 1, 3, 1234));
     }
     node.0.file("proc/70/task/71/wchan", "wait_barrier");
-    node.0
-        .file("proc/70/io", &tree::text(&fixture("proc/io")).unwrap());
-    node.0
-        .file("proc/70/cgroup", "0::/system.slice/vllm.service\n");
+    node.0.file("proc/70/io", &tree::text(&fixture("proc/io")).unwrap());
+    node.0.file("proc/70/cgroup", "0::/system.slice/vllm.service\n");
     for (fd, target) in [
         (0, "/dev/null"),
         (1, "pipe:[5]"),
@@ -113,57 +93,22 @@ fn one_process_with_all_its_facts() {
     ] {
         node.open(70, fd, target);
     }
-    node.0.file(
-        "proc/70/net/tcp",
-        &tree::text(&fixture("proc/net-tcp")).unwrap(),
-    );
+    node.0.file("proc/70/net/tcp", &tree::text(&fixture("proc/net-tcp")).unwrap());
     let found = node.once(&[70], &[]);
     assert_eq!(pids(&found), [70]);
     let process = &found[0];
     assert_eq!(process.comm.get().unwrap(), "python) R 1 (3");
-    assert_eq!(
-        (process.state.copied(), process.ppid.copied()),
-        (Some('S'), Some(1))
-    );
-    assert_eq!(
-        process.start.copied(),
-        Some(Nanos(12_340_000_000)),
-        "hundredths of a second"
-    );
-    assert_eq!(
-        process.cpu.copied(),
-        Some(Nanos::from_secs(3)),
-        "250 + 50 ticks"
-    );
-    assert_eq!(
-        (process.uid.copied(), process.rss.copied()),
-        (Some(1000), Some(Bytes(2 << 20)))
-    );
-    assert_eq!(
-        (process.threads.copied(), process.threads_blocked.copied()),
-        (Some(3), Some(2))
-    );
+    assert_eq!((process.state.copied(), process.ppid.copied()), (Some('S'), Some(1)));
+    assert_eq!(process.start.copied(), Some(Nanos(12_340_000_000)), "hundredths of a second");
+    assert_eq!(process.cpu.copied(), Some(Nanos::from_secs(3)), "250 + 50 ticks");
+    assert_eq!((process.uid.copied(), process.rss.copied()), (Some(1000), Some(Bytes(2 << 20))));
+    assert_eq!((process.threads.copied(), process.threads_blocked.copied()), (Some(3), Some(2)));
     assert_eq!(process.wchan.get().unwrap(), "wait_barrier");
     assert_eq!(process.cgroup.get().unwrap(), "/system.slice/vllm.service");
-    let io = [
-        &process.read_chars,
-        &process.written_chars,
-        &process.read_bytes,
-        &process.written_bytes,
-    ];
-    assert_eq!(
-        io.map(|bytes| bytes.copied().map(|b| b.0)),
-        [Some(9_000), Some(800), Some(4_096), Some(512)]
-    );
-    assert_eq!(
-        process.opens.get().unwrap(),
-        &["/data", "/dev/mapper/vg-data", "/dev/md0", "/models"]
-    );
-    assert_eq!(
-        process.listens.get().unwrap(),
-        &[8080],
-        "99 is connected, not listening"
-    );
+    let io = [&process.read_chars, &process.written_chars, &process.read_bytes, &process.written_bytes];
+    assert_eq!(io.map(|bytes| bytes.copied().map(|b| b.0)), [Some(9_000), Some(800), Some(4_096), Some(512)]);
+    assert_eq!(process.opens.get().unwrap(), &["/data", "/dev/mapper/vg-data", "/dev/md0", "/models"]);
+    assert_eq!(process.listens.get().unwrap(), &[8080], "99 is connected, not listening");
 }
 
 #[test]
@@ -176,11 +121,7 @@ fn what_may_not_be_read_is_missing_field_by_field() {
     assert_eq!(process.listens.missing(), Some(Missing::Unsupported));
     assert_eq!(process.read_bytes.missing(), Some(Missing::Unsupported));
     assert_eq!(process.cgroup.missing(), Some(Missing::Unsupported));
-    assert_eq!(
-        process.wchan.missing(),
-        Some(Missing::Gone),
-        "nobody is blocked"
-    );
+    assert_eq!(process.wchan.missing(), Some(Missing::Gone), "nobody is blocked");
     assert_eq!(process.threads_blocked.copied(), Some(0));
     assert_eq!(process.state.copied(), Some('S'));
 }
@@ -205,16 +146,7 @@ fn a_path_in_a_container_is_told_by_the_nodes_mount() {
 #[test]
 fn ancestors_and_children_come_along() {
     let node = Node::new();
-    let chain = [
-        (1, 0),
-        (10, 1),
-        (20, 10),
-        (30, 20),
-        (40, 30),
-        (50, 40),
-        (60, 50),
-        (70, 60),
-    ];
+    let chain = [(1, 0), (10, 1), (20, 10), (30, 20), (40, 30), (50, 40), (60, 50), (70, 60)];
     for (pid, parent) in chain {
         node.process(pid, parent, "a");
     }
@@ -223,11 +155,7 @@ fn ancestors_and_children_come_along() {
     }
     node.0.file("proc/70/task/70/children", "80 81 ");
     assert_eq!(pids(&node.once(&[70], &[])), [30, 40, 50, 60, 70, 80, 81]);
-    assert_eq!(
-        pids(&node.once(&[20], &[])),
-        [10, 20],
-        "process 1 is nobody's"
-    );
+    assert_eq!(pids(&node.once(&[20], &[])), [10, 20], "process 1 is nobody's");
     // A kernel without that file: everybody is asked for the parent.
     node.0.remove("proc/70/task/70");
     node.0.file("proc/70/task/70/stat", "");
@@ -253,23 +181,15 @@ fn who_listens_on_an_engines_port_is_found_and_remembered() {
     for pid in [500, 600] {
         node.0.link(&format!("proc/{pid}/ns/net"), "net:[1]");
         node.0.file(&format!("proc/{pid}/net/tcp"), "sl\n");
-        node.0.file(
-            &format!("proc/{pid}/net/tcp6"),
-            &tree::text(&fixture("proc/net-tcp6")).unwrap(),
-        );
+        node.0.file(&format!("proc/{pid}/net/tcp6"), &tree::text(&fixture("proc/net-tcp6")).unwrap());
     }
     let mut collector = GpuProcesses::default();
-    assert_eq!(
-        node.collect(&mut collector, &[], &[8000]),
-        [],
-        "nobody there"
-    );
+    assert_eq!(node.collect(&mut collector, &[], &[8000]), [], "nobody there");
     let found = node.collect(&mut collector, &[], &[8081]);
     assert_eq!(pids(&found), [500]);
     assert_eq!(found[0].listens.get().unwrap(), &[8081]);
     // Another process under the pid is not the one that listened.
-    node.0
-        .file("proc/500/stat", &stat_line(500, "new", 'S', 1, 1, 2000));
+    node.0.file("proc/500/stat", &stat_line(500, "new", 'S', 1, 1, 2000));
     node.0.remove("proc/500/fd");
     assert_eq!(node.collect(&mut collector, &[], &[8081]), []);
 }
@@ -278,21 +198,13 @@ fn who_listens_on_an_engines_port_is_found_and_remembered() {
 fn the_search_for_a_port_reaches_everybody_in_turns() {
     let node = Node::new();
     for pid in 100..700 {
-        node.0.file(
-            &format!("proc/{pid}/stat"),
-            &stat_line(pid, "a", 'S', 1, 1, 1),
-        );
+        node.0.file(&format!("proc/{pid}/stat"), &stat_line(pid, "a", 'S', 1, 1, 1));
     }
     node.process(100, 1, "server");
     node.open(100, 3, "socket:[31337]");
-    node.0.file(
-        "proc/100/net/tcp6",
-        &tree::text(&fixture("proc/net-tcp6")).unwrap(),
-    );
+    node.0.file("proc/100/net/tcp6", &tree::text(&fixture("proc/net-tcp6")).unwrap());
     let mut collector = GpuProcesses::default();
-    let found: Vec<usize> = (0..4)
-        .map(|_| node.collect(&mut collector, &[], &[8081]).len())
-        .collect();
+    let found: Vec<usize> = (0..4).map(|_| node.collect(&mut collector, &[], &[8081]).len()).collect();
     assert_eq!(found, [0, 0, 1, 1], "256 processes in one collection");
 }
 
@@ -312,10 +224,7 @@ fn a_fork_bomb_costs_a_bounded_number_of_processes() {
 fn a_name_may_hold_anything() {
     for name in ["a b", ")", "(", ") S 1 (", "", "日本"] {
         let stat = text::stat(&stat_line(5, name, 'D', 4, 2, 9)).unwrap();
-        assert_eq!(
-            (stat.comm.as_str(), stat.state, stat.ppid, stat.threads),
-            (name, 'D', 4, 2)
-        );
+        assert_eq!((stat.comm.as_str(), stat.state, stat.ppid, stat.threads), (name, 'D', 4, 2));
     }
     for bad in ["", "1 (a", "1 (a) S", "1 (a) SS 1", "1 a S 1"] {
         assert_eq!(text::stat(bad), None, "{bad}");
@@ -327,10 +236,7 @@ fn a_name_may_hold_anything() {
 #[test]
 fn a_zombie_has_no_memory() {
     let (uid, rss) = text::status("Name:\tz\nState:\tZ (zombie)\nUid:\t0\t0\t0\t0\n");
-    assert_eq!(
-        (uid.copied(), rss.missing()),
-        (Some(0), Some(Missing::Gone))
-    );
+    assert_eq!((uid.copied(), rss.missing()), (Some(0), Some(Missing::Gone)));
 }
 
 /// This test's own process is read on the machine that runs the tests.
@@ -344,20 +250,10 @@ fn our_own_process_is_seen_as_the_kernel_shows_it() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let pid = std::process::id();
-    let focus = Focus {
-        pids: BTreeSet::from([pid]),
-        ports: BTreeSet::from([port]),
-        ..Focus::default()
-    };
+    let focus = Focus { pids: BTreeSet::from([pid]), ports: BTreeSet::from([port]), ..Focus::default() };
     let part = GpuProcesses::default().collect(&host, &focus).unwrap();
-    let Part::Proc(found) = part else {
-        panic!("{part:?}")
-    };
-    let own = found
-        .processes
-        .iter()
-        .find(|process| process.pid == pid)
-        .unwrap();
+    let Part::Proc(found) = part else { panic!("{part:?}") };
+    let own = found.processes.iter().find(|process| process.pid == pid).unwrap();
     assert!(own.listens.get().unwrap().contains(&port), "{own:?}");
     assert!(own.rss.copied().unwrap() > Bytes(100_000));
     assert!(own.threads.copied().unwrap() >= 2);

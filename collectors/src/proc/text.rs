@@ -73,9 +73,7 @@ pub fn status(text: &str) -> (Reading<u32>, Reading<Bytes>) {
 /// One counter of `/proc/PID/io`.
 #[must_use]
 pub fn io(text: &str, name: &str) -> Reading<Bytes> {
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let value = value.and_then(|value| value.trim().parse().ok());
     Reading::from_option(value.map(Bytes), Missing::Malformed)
 }
@@ -86,11 +84,7 @@ const MAX_ROWS: usize = 65_536;
 /// Socket inode and port of each listening row of `net/tcp` or `net/tcp6`.
 #[must_use]
 pub fn listening(text: &str) -> Vec<(u64, u16)> {
-    text.lines()
-        .skip(1)
-        .take(MAX_ROWS)
-        .filter_map(row)
-        .collect()
+    text.lines().skip(1).take(MAX_ROWS).filter_map(row).collect()
 }
 
 /// `0: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000  0 31337 …`.
