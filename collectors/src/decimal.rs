@@ -35,24 +35,9 @@ mod tests {
         assert_eq!(percent("100"), Some(Ppb(1_000_000_000)));
         assert_eq!(scaled("127.5", 3), Some(127_500));
         assert_eq!(scaled("1.23456", 2), Some(123));
-        for bad in [
-            "",
-            ".",
-            "1.",
-            ".5",
-            "-1",
-            "+1",
-            "1e3",
-            "nan",
-            "1.2.3",
-            "99999999999999999999",
-        ] {
+        for bad in ["", ".", "1.", ".5", "-1", "+1", "1e3", "nan", "1.2.3", "99999999999999999999"] {
             assert_eq!(scaled(bad, 1), None, "{bad}");
         }
-        assert_eq!(
-            scaled("18446744073709551615", 1),
-            None,
-            "does not fit and does not wrap"
-        );
+        assert_eq!(scaled("18446744073709551615", 1), None, "does not fit and does not wrap");
     }
 }

@@ -41,23 +41,14 @@ fn this_machine() {
         println!("skipped: no /proc");
         return;
     }
-    let mut focus = Focus {
-        pids: [std::process::id(), std::os::unix::process::parent_id(), 1].into(),
-        ..Focus::default()
-    };
+    let mut focus =
+        Focus { pids: [std::process::id(), std::os::unix::process::parent_id(), 1].into(), ..Focus::default() };
     let mut processes = proc::GpuProcesses::default();
     let Some(Part::Proc(Processes { processes })) = look(&mut processes, &focus) else {
         panic!("our own processes can always be read");
     };
-    assert!(
-        processes
-            .iter()
-            .any(|process| process.pid == std::process::id())
-    );
-    focus.cgroups = processes
-        .iter()
-        .filter_map(|process| process.cgroup.get().cloned())
-        .collect();
+    assert!(processes.iter().any(|process| process.pid == std::process::id()));
+    focus.cgroups = processes.iter().filter_map(|process| process.cgroup.get().cloned()).collect();
     look(&mut cgroup::GpuCgroups, &focus).unwrap();
     look(&mut psi::PressureFiles, &focus);
     look(&mut md::Arrays, &focus).unwrap();

@@ -77,13 +77,7 @@ fn line(line: &str) -> Option<Line> {
     let read_only = head.next()?.split(',').any(|option| option == "ro");
     let mut tail = tail.split(' ');
     Some(Line {
-        mount: Mount {
-            point,
-            fs: tail.next()?.to_owned(),
-            source: unescape(tail.next()?),
-            dev,
-            read_only,
-        },
+        mount: Mount { point, fs: tail.next()?.to_owned(), source: unescape(tail.next()?), dev, read_only },
         root,
     })
 }
@@ -99,9 +93,7 @@ fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let code = part
-            .get(..3)
-            .and_then(|code| u8::from_str_radix(code, 8).ok());
+        let code = part.get(..3).and_then(|code| u8::from_str_radix(code, 8).ok());
         match code {
             Some(code) if code.is_ascii() => {
                 plain.push(char::from(code));
@@ -123,10 +115,7 @@ pub fn holding<'a>(lines: &'a [Line], path: &str) -> Option<&'a Line> {
         Some(rest) => rest.is_empty() || point.ends_with('/') || rest.starts_with('/'),
         None => false,
     };
-    lines
-        .iter()
-        .filter(|line| below(&line.mount.point))
-        .max_by_key(|line| line.mount.point.len())
+    lines.iter().filter(|line| below(&line.mount.point)).max_by_key(|line| line.mount.point.len())
 }
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 use gpuprod_snapshot::host::{CgroupPressures, Pressure, Pressures, Psi, Stall};
 use gpuprod_snapshot::units::{Nanos, Ppb};
 
-use crate::{
-    CollectError, Collector, Focus, Host, Missing, Part, Reading, Source, cgroup, decimal, tree,
-};
+use crate::{CollectError, Collector, Focus, Host, Missing, Part, Reading, Source, cgroup, decimal, tree};
 
 /// The pressure files.
 pub struct PressureFiles;
@@ -22,19 +20,12 @@ impl Collector for PressureFiles {
             .cgroups
             .iter()
             .take(cgroup::MAX_CGROUPS)
-            .map(|path| CgroupPressures {
-                path: path.clone(),
-                pressures: of_cgroup(host, path),
-            })
+            .map(|path| CgroupPressures { path: path.clone(), pressures: of_cgroup(host, path) })
             .collect();
-        let nowhere = cgroups
-            .iter()
-            .all(|cgroup| none(&cgroup.pressures).is_some());
+        let nowhere = cgroups.iter().all(|cgroup| none(&cgroup.pressures).is_some());
         if let (Some(missing), true) = (none(&system), nowhere) {
-            return Err(
-                CollectError::new(missing, format!("read {}", dir.display()))
-                    .hint("kernels that ship with it switched off need the boot parameter psi=1"),
-            );
+            return Err(CollectError::new(missing, format!("read {}", dir.display()))
+                .hint("kernels that ship with it switched off need the boot parameter psi=1"));
         }
         Ok(Part::Psi(Psi { system, cgroups }))
     }
@@ -50,11 +41,7 @@ fn of_cgroup(host: &Host, path: &str) -> Pressures {
 }
 
 fn read(one: impl Fn(&str) -> Reading<Pressure>) -> Pressures {
-    Pressures {
-        cpu: one("cpu"),
-        io: one("io"),
-        memory: one("memory"),
-    }
+    Pressures { cpu: one("cpu"), io: one("io"), memory: one("memory") }
 }
 
 /// The reason, when there is no value at all.
@@ -75,10 +62,7 @@ fn parse_file(text: Result<String, CollectError>) -> Reading<Pressure> {
 /// The two lines of a pressure file. The CPU file has no `full` line before kernel 5.13.
 #[must_use]
 pub fn parse(text: &str) -> Option<Pressure> {
-    let line = |name: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
-    };
+    let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     Some(Pressure {
         some: stall(line("some")?)?,
         full: match line("full") {
@@ -90,15 +74,8 @@ pub fn parse(text: &str) -> Option<Pressure> {
 
 /// `avg10=0.10 avg60=2.00 avg300=3.85 total=15`: averages in per cent, total in microseconds.
 fn stall(line: &str) -> Option<Stall> {
-    let value = |key: &str| {
-        line.split_whitespace()
-            .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
-    };
-    let average = |key| {
-        value(key)
-            .and_then(decimal::percent)
-            .filter(|share| *share <= Ppb::ONE)
-    };
+    let value = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    let average = |key| value(key).and_then(decimal::percent).filter(|share| *share <= Ppb::ONE);
     Some(Stall {
         avg10: average("avg10")?,
         avg60: average("avg60")?,
@@ -118,10 +95,7 @@ mod tests {
 full avg10=0.00 avg60=0.10 avg300=100.00 total=1033250000\n";
 
     fn collect(scratch: &Scratch, cgroups: &[&str]) -> Result<Psi, CollectError> {
-        let focus = Focus {
-            cgroups: cgroups.iter().map(|path| (*path).to_owned()).collect(),
-            ..Focus::default()
-        };
+        let focus = Focus { cgroups: cgroups.iter().map(|path| (*path).to_owned()).collect(), ..Focus::default() };
         match PressureFiles.collect(&scratch.host(), &focus)? {
             Part::Psi(psi) => Ok(psi),
             other => panic!("{other:?}"),
@@ -159,11 +133,7 @@ full avg10=0.00 avg60=0.10 avg300=100.00 total=1033250000\n";
                 assert_eq!(Some(stall.avg10), share("avg10"), "{name}");
                 assert_eq!(Some(stall.avg60), share("avg60"), "{name}");
                 assert_eq!(Some(stall.avg300), share("avg300"), "{name}");
-                assert_eq!(
-                    stall.total.0,
-                    facts["total"].as_u64().unwrap() * 1000,
-                    "{name}"
-                );
+                assert_eq!(stall.total.0, facts["total"].as_u64().unwrap() * 1000, "{name}");
             };
             same(&read.some, &facts["some"]);
             match facts.get("full") {
@@ -190,23 +160,11 @@ full avg10=0.00 avg60=0.10 avg300=100.00 total=1033250000\n";
             ("sys/fs/io.pressure", IO),
         ]);
         let psi = collect(&scratch, &["/gone", "/pod", "/../..", "/pod/../../.."]).unwrap();
-        assert_eq!(
-            psi.system.cpu.missing(),
-            Some(Missing::Malformed),
-            "spoils only itself"
-        );
+        assert_eq!(psi.system.cpu.missing(), Some(Missing::Malformed), "spoils only itself");
         assert!(psi.system.io.get().is_some());
-        let got: Vec<_> = psi
-            .cgroups
-            .iter()
-            .map(|cgroup| (cgroup.path.as_str(), cgroup.pressures.io.get().is_some()))
-            .collect();
-        let escapes = [
-            ("/../..", false),
-            ("/gone", false),
-            ("/pod", true),
-            ("/pod/../../..", false),
-        ];
+        let got: Vec<_> =
+            psi.cgroups.iter().map(|cgroup| (cgroup.path.as_str(), cgroup.pressures.io.get().is_some())).collect();
+        let escapes = [("/../..", false), ("/gone", false), ("/pod", true), ("/pod/../../..", false)];
         assert_eq!(got, escapes);
     }
 

@@ -61,9 +61,7 @@ impl Drop for Scratch {
 
 /// The large set of real inputs, where it lies beside the checkout; tests that need it say so and pass without.
 pub(crate) fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../shared/data")
-        .join(path);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(path);
     if path.exists() {
         return Some(path);
     }
@@ -73,7 +71,5 @@ pub(crate) fn shared(path: &str) -> Option<PathBuf> {
 
 /// The small set that belongs to the project.
 pub(crate) fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/fixtures")
-        .join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(path)
 }
