@@ -129,6 +129,9 @@ pub enum Command {
         /// Held for the life of the child.
         #[arg(long, value_name = "FILE")]
         lock: Option<PathBuf>,
+        /// Print how long each call takes here, and end
+        #[arg(long)]
+        latency: bool,
     },
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use gpuprod_collectors::nvml::worker_main;
+use gpuprod_collectors::nvml::{latency, worker_main};
 use gpuprod_collectors::{self as collectors, Host, Options, tree};
 use gpuprod_snapshot::units::Nanos;
 use serde::Serialize;
@@ -145,7 +145,10 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             print(out, json, &metrics, |metrics| catalogue::names::table(metrics))?;
         }
         Command::Config { command } => configured(command, out)?,
-        Command::NvmlWorker { library, lock } => worker_main(library, lock)?,
+        Command::NvmlWorker { library, latency: true, .. } => {
+            out.write_all(latency(library).map_err(anyhow::Error::msg)?.as_bytes())?;
+        }
+        Command::NvmlWorker { library, lock, .. } => worker_main(library, lock)?,
     }
     out.flush()?;
     Ok(0)
