@@ -49,8 +49,7 @@ pub(crate) unsafe fn put_text(out: *mut c_char, length: c_uint, text: &str) -> n
     }
     // SAFETY: text and zero fit into the `length` bytes that the caller vouches for.
     unsafe {
-        out.cast::<u8>()
-            .copy_from_nonoverlapping(text.as_ptr(), text.len());
+        out.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         out.add(text.len()).write(0);
     }
     SUCCESS

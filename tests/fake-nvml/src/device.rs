@@ -2,13 +2,11 @@
 
 use core::ffi::{c_int, c_uint, c_ulonglong};
 
-use nvml_wrapper_sys::bindings::{
-    nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlTemperature_t, nvmlUtilization_t,
-};
+use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlTemperature_t, nvmlUtilization_t};
 
 use crate::abi::{
-    ARGUMENT_VERSION_MISMATCH, INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS, chars, nvmlDevice_t,
-    nvmlReturn_t, put, texts, values, version_of,
+    ARGUMENT_VERSION_MISMATCH, INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS, chars, nvmlDevice_t, nvmlReturn_t, put, texts,
+    values, version_of,
 };
 use crate::live::{View, on};
 
@@ -59,10 +57,7 @@ fn whole(view: &View) -> Option<&crate::Gpu> {
 /// With MIG on, the driver has no utilization, neither of the board nor of an instance.
 fn rates(view: &View) -> Option<nvmlUtilization_t> {
     let gpu = whole(view)?;
-    let rates = nvmlUtilization_t {
-        gpu: gpu.util?,
-        memory: gpu.util_mem?,
-    };
+    let rates = nvmlUtilization_t { gpu: gpu.util?, memory: gpu.util_mem? };
     (!view.mig_on()).then_some(rates)
 }
 
@@ -76,10 +71,7 @@ fn memory(view: &View) -> Option<(u64, u64, u64)> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(
-    device: nvmlDevice_t,
-    out: *mut nvmlMemory_v2_t,
-) -> nvmlReturn_t {
+unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, out: *mut nvmlMemory_v2_t) -> nvmlReturn_t {
     on("nvmlDeviceGetMemoryInfo_v2", device, |view| {
         let version = version_of::<nvmlMemory_v2_t>(2);
         // SAFETY: the caller filled in the version, as NVML's interface asks.
@@ -116,25 +108,16 @@ values! {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetTemperature(
-    device: nvmlDevice_t,
-    sensor: c_uint,
-    out: *mut c_uint,
-) -> nvmlReturn_t {
+unsafe extern "C" fn nvmlDeviceGetTemperature(device: nvmlDevice_t, sensor: c_uint, out: *mut c_uint) -> nvmlReturn_t {
     on("nvmlDeviceGetTemperature", device, |view| {
-        let value = whole(view)
-            .filter(|_| sensor == 0)
-            .and_then(|gpu| u32::try_from(gpu.temp?).ok());
+        let value = whole(view).filter(|_| sensor == 0).and_then(|gpu| u32::try_from(gpu.temp?).ok());
         // SAFETY: the pointer comes from the caller of NVML's interface.
         unsafe { put(out, value) }
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetTemperatureV(
-    device: nvmlDevice_t,
-    out: *mut nvmlTemperature_t,
-) -> nvmlReturn_t {
+unsafe extern "C" fn nvmlDeviceGetTemperatureV(device: nvmlDevice_t, out: *mut nvmlTemperature_t) -> nvmlReturn_t {
     on("nvmlDeviceGetTemperatureV", device, |view| {
         // SAFETY: the caller filled in version and sensor, as NVML's interface asks.
         let Some(asked) = (unsafe { out.as_mut() }) else {
@@ -143,9 +126,7 @@ unsafe extern "C" fn nvmlDeviceGetTemperatureV(
         if asked.version != version_of::<nvmlTemperature_t>(1) {
             return ARGUMENT_VERSION_MISMATCH;
         }
-        let value = whole(view)
-            .filter(|_| asked.sensorType == 0)
-            .and_then(|gpu| gpu.temp);
+        let value = whole(view).filter(|_| asked.sensorType == 0).and_then(|gpu| gpu.temp);
         // SAFETY: a reference that was checked above.
         unsafe { put(&raw mut asked.temperature, value) }
     })
@@ -162,35 +143,18 @@ fn clock(view: &View, kind: c_uint, largest: bool) -> Option<u32> {
     }
 }
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetClockInfo(
-    device: nvmlDevice_t,
-    kind: c_uint,
-    out: *mut c_uint,
-) -> nvmlReturn_t {
+unsafe extern "C" fn nvmlDeviceGetClockInfo(device: nvmlDevice_t, kind: c_uint, out: *mut c_uint) -> nvmlReturn_t {
     // SAFETY: the pointer comes from the caller of NVML's interface.
-    on("nvmlDeviceGetClockInfo", device, |view| unsafe {
-        put(out, clock(view, kind, false))
-    })
+    on("nvmlDeviceGetClockInfo", device, |view| unsafe { put(out, clock(view, kind, false)) })
 }
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetMaxClockInfo(
-    device: nvmlDevice_t,
-    kind: c_uint,
-    out: *mut c_uint,
-) -> nvmlReturn_t {
+unsafe extern "C" fn nvmlDeviceGetMaxClockInfo(device: nvmlDevice_t, kind: c_uint, out: *mut c_uint) -> nvmlReturn_t {
     // SAFETY: the pointer comes from the caller of NVML's interface.
-    on("nvmlDeviceGetMaxClockInfo", device, |view| unsafe {
-        put(out, clock(view, kind, true))
-    })
+    on("nvmlDeviceGetMaxClockInfo", device, |view| unsafe { put(out, clock(view, kind, true)) })
 }
 
 /// Percent and the length of the window in microseconds: the video engines rest.
-unsafe fn engine(
-    name: &'static str,
-    device: nvmlDevice_t,
-    percent: *mut c_uint,
-    window: *mut c_uint,
-) -> nvmlReturn_t {
+unsafe fn engine(name: &'static str, device: nvmlDevice_t, percent: *mut c_uint, window: *mut c_uint) -> nvmlReturn_t {
     on(name, device, |view| {
         if whole(view).is_none() {
             return NOT_SUPPORTED;

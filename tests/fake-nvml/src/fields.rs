@@ -21,17 +21,11 @@ fn value(view: &View, field: c_uint, scope: c_uint) -> Option<(c_uint, u64)> {
     Some(match field {
         field_id::NVML_FI_DEV_MEMORY_TEMP => (UINT, gpu.temp_mem?.into()),
         field_id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION => (ULONGLONG, crate::live::energy(view)?),
-        field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX if all_links => {
-            (ULONGLONG, gpu.nvlink_tx_kib?)
-        }
-        field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX if all_links => {
-            (ULONGLONG, gpu.nvlink_rx_kib?)
-        }
+        field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX if all_links => (ULONGLONG, gpu.nvlink_tx_kib?),
+        field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX if all_links => (ULONGLONG, gpu.nvlink_rx_kib?),
         field_id::NVML_FI_DEV_REMAPPED_PENDING => (UINT, ecc?.remap_pending.into()),
         field_id::NVML_FI_DEV_REMAPPED_FAILURE => (UINT, ecc?.remap_failed.into()),
-        field_id::NVML_FI_DEV_POWER_AVERAGE | field_id::NVML_FI_DEV_POWER_INSTANT => {
-            (UINT, gpu.power_mw?.into())
-        }
+        field_id::NVML_FI_DEV_POWER_AVERAGE | field_id::NVML_FI_DEV_POWER_INSTANT => (UINT, gpu.power_mw?.into()),
         field_id::NVML_FI_DEV_PCIE_COUNT_TX_BYTES => (ULONGLONG, gpu.pcie.tx?),
         field_id::NVML_FI_DEV_PCIE_COUNT_RX_BYTES => (ULONGLONG, gpu.pcie.rx?),
         field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION => (UINT, ecc?.recovery_action.into()),

@@ -18,10 +18,7 @@ fn samples<T>(body: impl FnOnce(&mut BTreeMap<usize, Option<Gpm>>) -> T) -> T {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlGpmQueryDeviceSupport(
-    device: nvmlDevice_t,
-    out: *mut nvmlGpmSupport_t,
-) -> nvmlReturn_t {
+unsafe extern "C" fn nvmlGpmQueryDeviceSupport(device: nvmlDevice_t, out: *mut nvmlGpmSupport_t) -> nvmlReturn_t {
     on("nvmlGpmQueryDeviceSupport", device, |view| {
         // SAFETY: the pointer comes from the caller of NVML's interface.
         let Some(out) = (unsafe { out.as_mut() }) else {
@@ -47,11 +44,9 @@ unsafe extern "C" fn nvmlGpmSampleAlloc(out: *mut nvmlGpmSample_t) -> nvmlReturn
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlGpmSampleFree(sample: nvmlGpmSample_t) -> nvmlReturn_t {
-    call("nvmlGpmSampleFree", |_| {
-        match samples(|samples| samples.remove(&sample.addr())) {
-            Some(_) => SUCCESS,
-            None => INVALID_ARGUMENT,
-        }
+    call("nvmlGpmSampleFree", |_| match samples(|samples| samples.remove(&sample.addr())) {
+        Some(_) => SUCCESS,
+        None => INVALID_ARGUMENT,
     })
 }
 
@@ -68,17 +63,11 @@ fn take(sample: nvmlGpmSample_t, gpm: Option<Gpm>) -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlGpmSampleGet(device: nvmlDevice_t, sample: nvmlGpmSample_t) -> nvmlReturn_t {
-    on("nvmlGpmSampleGet", device, |view| {
-        take(sample, view.gpu().gpm.clone())
-    })
+    on("nvmlGpmSampleGet", device, |view| take(sample, view.gpu().gpm.clone()))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlGpmMigSampleGet(
-    device: nvmlDevice_t,
-    instance: c_uint,
-    sample: nvmlGpmSample_t,
-) -> nvmlReturn_t {
+extern "C" fn nvmlGpmMigSampleGet(device: nvmlDevice_t, instance: c_uint, sample: nvmlGpmSample_t) -> nvmlReturn_t {
     on("nvmlGpmMigSampleGet", device, |view: &View| {
         let found = view.gpu().instances.iter().find(|mig| mig.gi == instance);
         take(sample, found.and_then(|mig| mig.gpm.clone()))
@@ -109,16 +98,8 @@ unsafe extern "C" fn nvmlGpmMetricsGet(request: *mut nvmlGpmMetricsGet_t) -> nvm
                 10 => Some(gpm.dram),
                 _ => None,
             };
-            metric.nvmlReturn = if value.is_some() {
-                SUCCESS
-            } else {
-                NOT_SUPPORTED
-            };
-            metric.value = if gpm.nan {
-                f64::NAN
-            } else {
-                value.unwrap_or_default()
-            };
+            metric.nvmlReturn = if value.is_some() { SUCCESS } else { NOT_SUPPORTED };
+            metric.value = if gpm.nan { f64::NAN } else { value.unwrap_or_default() };
         }
         SUCCESS
     })

@@ -7,10 +7,7 @@
 //!
 //! What is not modelled answers `NVML_ERROR_NOT_SUPPORTED`, as the real library does for what a board lacks.
 //! With `GPUPROD_FAKE_NVML_COUNT` set, the number of calls per symbol is written to that file.
-#![expect(
-    unsafe_code,
-    reason = "this is a C library: symbols without mangling, pointers from strangers"
-)]
+#![expect(unsafe_code, reason = "this is a C library: symbols without mangling, pointers from strangers")]
 
 use std::path::PathBuf;
 
@@ -39,8 +36,5 @@ pub fn library() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok()?;
     let dir = exe.parent()?;
     let places = [dir.to_path_buf(), dir.join("deps"), dir.join("../deps")];
-    places
-        .into_iter()
-        .map(|place| place.join("libgpuprod_fake_nvml.so"))
-        .find(|path| path.exists())
+    places.into_iter().map(|place| place.join("libgpuprod_fake_nvml.so")).find(|path| path.exists())
 }

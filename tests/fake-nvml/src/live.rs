@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::abi::{
-    DRIVER_NOT_LOADED, GPU_IS_LOST, INVALID_ARGUMENT, SUCCESS, UNINITIALIZED, nvmlDevice_t,
-    nvmlReturn_t,
+    DRIVER_NOT_LOADED, GPU_IS_LOST, INVALID_ARGUMENT, SUCCESS, UNINITIALIZED, nvmlDevice_t, nvmlReturn_t,
 };
 use crate::state::{Fault, Gpu, Mig, State};
 
@@ -66,10 +65,7 @@ impl Guard {
 }
 
 /// A call that belongs to no board.
-pub(crate) fn call(
-    name: &'static str,
-    body: impl FnOnce(&Arc<State>) -> nvmlReturn_t,
-) -> nvmlReturn_t {
+pub(crate) fn call(name: &'static str, body: impl FnOnce(&Arc<State>) -> nvmlReturn_t) -> nvmlReturn_t {
     let (state, count) = {
         let mut guard = Guard::take();
         let live = guard.live();
@@ -87,11 +83,7 @@ pub(crate) fn call(
 }
 
 /// A call on a board.
-pub(crate) fn on(
-    name: &'static str,
-    device: nvmlDevice_t,
-    body: impl FnOnce(&View) -> nvmlReturn_t,
-) -> nvmlReturn_t {
+pub(crate) fn on(name: &'static str, device: nvmlDevice_t, body: impl FnOnce(&View) -> nvmlReturn_t) -> nvmlReturn_t {
     let (view, count) = {
         let mut guard = Guard::take();
         let live = guard.live();
@@ -101,14 +93,7 @@ pub(crate) fn on(
             return UNINITIALIZED;
         }
         match live.resolve(device) {
-            Ok((index, mig)) => (
-                View {
-                    state: Arc::clone(&live.state),
-                    index,
-                    mig,
-                },
-                count,
-            ),
+            Ok((index, mig)) => (View { state: Arc::clone(&live.state), index, mig }, count),
             Err(code) => return code,
         }
     };
@@ -137,12 +122,7 @@ pub(crate) fn handle(
         return code;
     };
     // The fault was looked at without a board above; now with it.
-    let count = Guard::take()
-        .live()
-        .counts
-        .get(name)
-        .copied()
-        .unwrap_or_default();
+    let count = Guard::take().live().counts.get(name).copied().unwrap_or_default();
     match enact(&state, name, count, Some(index)) {
         SUCCESS => {
             let device = handle_of(&state.uuid(index), 0);
@@ -157,13 +137,10 @@ pub(crate) fn handle(
 pub(crate) fn handle_of(uuid: &str, mig: usize) -> nvmlDevice_t {
     let mut guard = Guard::take();
     let handles = &mut guard.live().handles;
-    let place = handles
-        .iter()
-        .position(|known| known == uuid)
-        .unwrap_or_else(|| {
-            handles.push(uuid.to_owned());
-            handles.len() - 1
-        });
+    let place = handles.iter().position(|known| known == uuid).unwrap_or_else(|| {
+        handles.push(uuid.to_owned());
+        handles.len() - 1
+    });
     // Never dereferenced by anybody: an odd number that only we take apart.
     std::ptr::without_provenance_mut(((place + 1) << 8) | mig)
 }
@@ -253,9 +230,7 @@ impl Live {
             return;
         }
         #[expect(clippy::disallowed_methods, reason = "a test's own file")]
-        let state = std::fs::read(&path)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok());
+        let state = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let Some(state) = state else { return };
         for (index, gpu) in Arc::clone(&self.state).gpus.iter().enumerate() {
             if let (None, Some(power)) = (gpu.energy_mj, gpu.power_mw) {
@@ -272,9 +247,7 @@ impl Live {
         let place = (number >> 8).checked_sub(1).ok_or(INVALID_ARGUMENT)?;
         let uuid = self.handles.get(place).ok_or(INVALID_ARGUMENT)?;
         let mut places = 0..self.state.gpus.len();
-        let index = places
-            .find(|index| self.state.uuid(*index) == *uuid)
-            .ok_or(GPU_IS_LOST)?;
+        let index = places.find(|index| self.state.uuid(*index) == *uuid).ok_or(GPU_IS_LOST)?;
         match number & 0xff {
             0 => Ok((index, None)),
             mig if mig <= self.state.gpus[index].instances.len() => Ok((index, Some(mig - 1))),
@@ -295,12 +268,9 @@ fn enact(state: &State, name: &str, count: u64, gpu: Option<usize>) -> nvmlRetur
                     }
                 }
             },
-            Fault::Error {
-                call,
-                code,
-                after,
-                gpu: only,
-            } if call == name && count > *after && (only.is_none() || *only == gpu) => {
+            Fault::Error { call, code, after, gpu: only }
+                if call == name && count > *after && (only.is_none() || *only == gpu) =>
+            {
                 return *code;
             }
             Fault::Lost(lost) if gpu.is_some_and(|gpu| lost.contains(&gpu)) => return GPU_IS_LOST,
@@ -314,10 +284,7 @@ fn hangs(name: &str) -> bool {
     let mut guard = Guard::take();
     let live = guard.live();
     live.refresh();
-    live.state
-        .faults
-        .iter()
-        .any(|fault| matches!(fault, Fault::Hang { call, via: None } if call == name))
+    live.state.faults.iter().any(|fault| matches!(fault, Fault::Hang { call, via: None } if call == name))
 }
 
 /// Reads from a file, past the page cache if it is a block device: a direct read that waits for a suspended
@@ -334,10 +301,7 @@ fn block_on(path: &Path) {
 }
 
 fn boottime() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a value of our own.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();

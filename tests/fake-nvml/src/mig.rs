@@ -4,9 +4,7 @@ use core::ffi::{c_int, c_uint};
 
 use nvml_wrapper_sys::bindings::{nvmlDeviceAttributes_t, nvmlGpuInstanceProfileInfo_t};
 
-use crate::abi::{
-    INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, SUCCESS, nvmlDevice_t, nvmlReturn_t, put, values,
-};
+use crate::abi::{INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, SUCCESS, nvmlDevice_t, nvmlReturn_t, put, values};
 use crate::live::{View, handle_of, on};
 
 /// Compute slices of the largest profile.

@@ -2,9 +2,7 @@
 
 use core::ffi::{c_uint, c_ulonglong};
 
-use nvml_wrapper_sys::bindings::{
-    nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlProcessUtilizationSample_t,
-};
+use nvml_wrapper_sys::bindings::{nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlProcessUtilizationSample_t};
 
 use crate::abi::{NOT_FOUND, nvmlDevice_t, nvmlReturn_t, put_list};
 use crate::live::{View, on};
@@ -27,10 +25,7 @@ fn new(process: &Process) -> nvmlProcessInfo_t {
 }
 
 fn old(process: &Process) -> nvmlProcessInfo_v1_t {
-    nvmlProcessInfo_v1_t {
-        pid: process.pid,
-        usedGpuMemory: process.mem_used.unwrap_or(c_ulonglong::MAX),
-    }
+    nvmlProcessInfo_v1_t { pid: process.pid, usedGpuMemory: process.mem_used.unwrap_or(c_ulonglong::MAX) }
 }
 
 macro_rules! lists {

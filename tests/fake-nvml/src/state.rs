@@ -19,11 +19,7 @@ pub struct State {
 
 impl Default for State {
     fn default() -> Self {
-        Self {
-            driver: "570.148.08".into(),
-            gpus: Vec::new(),
-            faults: Vec::new(),
-        }
+        Self { driver: "570.148.08".into(), gpus: Vec::new(), faults: Vec::new() }
     }
 }
 
@@ -60,10 +56,7 @@ pub enum Fault {
 impl Fault {
     /// A call that sleeps until the fault is taken away.
     pub fn hang(call: impl Into<String>) -> Self {
-        Self::Hang {
-            call: call.into(),
-            via: None,
-        }
+        Self::Hang { call: call.into(), via: None }
     }
 }
 
@@ -284,10 +277,7 @@ impl State {
     /// So many boards of one kind.
     #[must_use]
     pub fn of(gpus: impl IntoIterator<Item = Gpu>) -> Self {
-        Self {
-            gpus: gpus.into_iter().collect(),
-            ..Self::default()
-        }
+        Self { gpus: gpus.into_iter().collect(), ..Self::default() }
     }
 
     /// The uuid of a board, given or made from its index.
@@ -301,18 +291,13 @@ impl State {
     #[must_use]
     pub fn pci(&self, index: usize) -> (u32, u32, u32) {
         let given = self.gpus.get(index).and_then(|gpu| gpu.pci.as_deref());
-        given
-            .and_then(parse_pci)
-            .unwrap_or_else(|| (0, 0x10 + u32::try_from(index).unwrap_or_default() % 0xf0, 0))
+        given.and_then(parse_pci).unwrap_or_else(|| (0, 0x10 + u32::try_from(index).unwrap_or_default() % 0xf0, 0))
     }
 
     /// The uuid of an instance.
     #[must_use]
     pub fn mig_uuid(&self, index: usize, mig: usize) -> String {
-        let given = self
-            .gpus
-            .get(index)
-            .and_then(|gpu| gpu.instances.get(mig)?.uuid.clone());
+        let given = self.gpus.get(index).and_then(|gpu| gpu.instances.get(mig)?.uuid.clone());
         given.unwrap_or_else(|| format!("MIG-fa4e0000-0000-4000-{mig:04x}-{index:012x}"))
     }
 

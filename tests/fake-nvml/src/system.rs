@@ -70,24 +70,16 @@ unsafe extern "C" fn nvmlSystemGetNVMLVersion(out: *mut c_char, length: c_uint) 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlSystemGetCudaDriverVersion(out: *mut c_int) -> nvmlReturn_t {
     // SAFETY: the pointer comes from the caller of NVML's interface.
-    call("nvmlSystemGetCudaDriverVersion", |_| unsafe {
-        put(out, Some(12_080))
-    })
+    call("nvmlSystemGetCudaDriverVersion", |_| unsafe { put(out, Some(12_080)) })
 }
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(out: *mut c_int) -> nvmlReturn_t {
     // SAFETY: the pointer comes from the caller of NVML's interface.
-    call("nvmlSystemGetCudaDriverVersion_v2", |_| unsafe {
-        put(out, Some(12_080))
-    })
+    call("nvmlSystemGetCudaDriverVersion_v2", |_| unsafe { put(out, Some(12_080)) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlSystemGetProcessName(
-    pid: c_uint,
-    out: *mut c_char,
-    length: c_uint,
-) -> nvmlReturn_t {
+unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, out: *mut c_char, length: c_uint) -> nvmlReturn_t {
     call("nvmlSystemGetProcessName", |_| {
         let Ok(exe) = std::fs::canonicalize(format!("/proc/{pid}/exe")) else {
             return NOT_FOUND;
@@ -100,16 +92,12 @@ unsafe extern "C" fn nvmlSystemGetProcessName(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetCount_v2(out: *mut c_uint) -> nvmlReturn_t {
     // SAFETY: the pointer comes from the caller of NVML's interface.
-    call("nvmlDeviceGetCount_v2", |state| unsafe {
-        put(out, u32::try_from(state.gpus.len()).ok())
-    })
+    call("nvmlDeviceGetCount_v2", |state| unsafe { put(out, u32::try_from(state.gpus.len()).ok()) })
 }
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetCount(out: *mut c_uint) -> nvmlReturn_t {
     // SAFETY: the pointer comes from the caller of NVML's interface.
-    call("nvmlDeviceGetCount", |state| unsafe {
-        put(out, u32::try_from(state.gpus.len()).ok())
-    })
+    call("nvmlDeviceGetCount", |state| unsafe { put(out, u32::try_from(state.gpus.len()).ok()) })
 }
 
 #[unsafe(no_mangle)]
@@ -134,35 +122,22 @@ fn text(pointer: *const c_char) -> Option<String> {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetHandleByUUID(
-    uuid: *const c_char,
-    out: *mut nvmlDevice_t,
-) -> nvmlReturn_t {
+extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, out: *mut nvmlDevice_t) -> nvmlReturn_t {
     let wanted = text(uuid);
-    let find = |state: &crate::State| {
-        (0..state.gpus.len()).find(|index| Some(state.uuid(*index)) == wanted)
-    };
+    let find = |state: &crate::State| (0..state.gpus.len()).find(|index| Some(state.uuid(*index)) == wanted);
     handle("nvmlDeviceGetHandleByUUID", find, NOT_FOUND, out)
 }
 
 fn by_pci(name: &'static str, bus_id: *const c_char, out: *mut nvmlDevice_t) -> nvmlReturn_t {
     let wanted = text(bus_id).and_then(|text| crate::state::parse_pci(&text));
-    let find = |state: &crate::State| {
-        (0..state.gpus.len()).find(|index| Some(state.pci(*index)) == wanted)
-    };
+    let find = |state: &crate::State| (0..state.gpus.len()).find(|index| Some(state.pci(*index)) == wanted);
     handle(name, find, NOT_FOUND, out)
 }
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
-    bus_id: *const c_char,
-    out: *mut nvmlDevice_t,
-) -> nvmlReturn_t {
+extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(bus_id: *const c_char, out: *mut nvmlDevice_t) -> nvmlReturn_t {
     by_pci("nvmlDeviceGetHandleByPciBusId_v2", bus_id, out)
 }
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetHandleByPciBusId(
-    bus_id: *const c_char,
-    out: *mut nvmlDevice_t,
-) -> nvmlReturn_t {
+extern "C" fn nvmlDeviceGetHandleByPciBusId(bus_id: *const c_char, out: *mut nvmlDevice_t) -> nvmlReturn_t {
     by_pci("nvmlDeviceGetHandleByPciBusId", bus_id, out)
 }
