@@ -47,7 +47,12 @@ fn faults(scenario: &Scenario) -> Vec<String> {
         let ticks: Vec<&UnitJudgement> = seen
             .iter()
             .filter(|seen| seen.at >= from && seen.at < truth.to)
-            .filter_map(|seen| seen.units.iter().find(|unit| unit.index.is_none_or(|i| i as usize == truth.unit) && seen.units.iter().position(|other| other.unit == unit.unit) == Some(truth.unit)))
+            .filter_map(|seen| {
+                seen.units.iter().find(|unit| {
+                    unit.index.is_none_or(|i| i as usize == truth.unit)
+                        && seen.units.iter().position(|other| other.unit == unit.unit) == Some(truth.unit)
+                })
+            })
             .collect();
         if ticks.is_empty() {
             continue;
@@ -62,7 +67,14 @@ fn faults(scenario: &Scenario) -> Vec<String> {
             .collect();
         if wrong.len() * 20 > ticks.len() {
             let (stretch, first) = (format!("{}..{} s", from.0 / 1_000_000_000, truth.to.0 / 1_000_000_000), &wrong[0]);
-            faults.push(format!("GPU {} in {stretch}: {} of {} ticks are not {}{{{}}}, first {first}", truth.unit, wrong.len(), ticks.len(), truth.state, truth.cause.as_deref().unwrap_or("*")));
+            faults.push(format!(
+                "GPU {} in {stretch}: {} of {} ticks are not {}{{{}}}, first {first}",
+                truth.unit,
+                wrong.len(),
+                ticks.len(),
+                truth.state,
+                truth.cause.as_deref().unwrap_or("*")
+            ));
         }
         if let Some(expected) = truth.w {
             let mean = ticks.iter().map(|unit| unit.weight.w.as_fraction()).sum::<f64>() / ticks.len() as f64;
@@ -85,7 +97,12 @@ fn faults(scenario: &Scenario) -> Vec<String> {
     for seen in &seen {
         for finding in seen.findings.iter().filter(|finding| finding.severity > Severity::Info) {
             if let Some(word) = scenario.silent.iter().find(|word| blames(finding, word)) {
-                faults.push(format!("{} s: {} must be silent, but: {}", seen.at.0 / 1_000_000_000, word, finding.summary));
+                faults.push(format!(
+                    "{} s: {} must be silent, but: {}",
+                    seen.at.0 / 1_000_000_000,
+                    word,
+                    finding.summary
+                ));
             }
             // One page per cause object, never two findings about the same.
             let same = seen.findings.iter().filter(|other| other.subject == finding.subject).count();
@@ -104,7 +121,7 @@ fn every_scenario_is_judged_as_its_author_says() {
     let scenarios = gpuprod_sim::load_all(&dir).unwrap();
     assert!(scenarios.len() >= 12, "only {} scenarios in {}", scenarios.len(), dir.display());
     let mut report = String::new();
-    for scenario in &scenarios {
+    for (_, scenario) in &scenarios {
         for fault in faults(scenario) {
             report += &format!("\n{}: {fault}", scenario.name);
         }
