@@ -74,7 +74,8 @@ impl Scenario {
     }
 
     /// The call that NVML hangs in, and since when.
-    pub(crate) fn nvml_hangs(&self, second: u64) -> Option<(&str, u64)> {
+    #[must_use]
+    pub fn nvml_hangs(&self, second: u64) -> Option<(&str, u64)> {
         self.events.iter().filter(|event| event.on(second)).find_map(|event| match &event.what {
             What::HangNvml { call } => Some((call.as_str(), event.at)),
             _ => None,

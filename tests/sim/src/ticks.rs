@@ -76,6 +76,8 @@ impl Iterator for Ticks<'_> {
                 Second::Down => self.dark = true,
                 Second::Asleep => self.slept += 1,
                 Second::Unseen => {
+                    // The agent that starts afterwards reads every source with its first tick.
+                    self.number = 0;
                     self.up(second);
                     self.world.step(second);
                 }
@@ -93,6 +95,12 @@ impl Iterator for Ticks<'_> {
 }
 
 impl Ticks<'_> {
+    /// The second of the scenario that the last tick stands for, whatever the wall clock did.
+    #[must_use]
+    pub fn second(&self) -> u64 {
+        self.second.saturating_sub(1)
+    }
+
     fn what(&self, second: u64) -> Second {
         let events = self.scenario.events.iter().filter(|event| event.on(second));
         events.fold(Second::Ran, |what, event| match event.what {
@@ -154,6 +162,16 @@ impl Ticks<'_> {
             let before = Nanos(from_f64(1e6 + self.jitter.unit() * 2e7).unwrap_or(0));
             let at = stamp.boottime.saturating_sub(before);
             let Some(part) = self.part(*source, &stamp, at) else { continue };
+            if let Part::Engine(engines) = &part
+                && engines.engines.is_empty()
+            {
+                let why = "no engine URL is configured: unsupported; --engine URL".to_owned();
+                tick.put_missing(
+                    *source,
+                    Sample { at, took, value: Reading::Missing(Missing::Unsupported), why, hung: None },
+                );
+                continue;
+            }
             if *source == Source::Gpu
                 && let Some((call, since)) = self.scenario.nvml_hangs(second)
             {

@@ -99,15 +99,18 @@ fn play(scenario: &mut Scenario, dir: &Path, port: Option<u16>, speed: f64) -> s
     let (mut known, mut older) = (Tick::default(), Tick::default());
     let mut nvml = serde_json::Value::Null;
     let begun = Instant::now();
-    let mut first = None;
-    for tick in scenario.ticks() {
+    let mut ticks = scenario.ticks();
+    while let Some(tick) = ticks.next() {
         // Seconds without a tick (a gap, a suspend) pass as well.
-        let at = first.get_or_insert(tick.stamp.realtime.0);
-        let due = Duration::from_nanos(tick.stamp.realtime.0.saturating_sub(*at)).div_f64(speed);
-        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        let second = ticks.second();
+        std::thread::sleep(Duration::from_secs(second).div_f64(speed).saturating_sub(begun.elapsed()));
         known.advance(&mut older, &tick);
         materialise(&known, dir)?;
         nvml_state(&tick, &mut nvml);
+        // The library hangs at once; the tick says so only when the agent would have noticed.
+        if let Some((call, _)) = scenario.nvml_hangs(second) {
+            nvml["faults"] = serde_json::json!([{ "hang": { "call": call } }]);
+        }
         let new = dir.join("nvml.json.new");
         std::fs::write(&new, nvml.to_string())?;
         std::fs::rename(new, dir.join("nvml.json"))?;

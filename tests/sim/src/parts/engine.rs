@@ -9,6 +9,22 @@ use crate::scenario::Work;
 use crate::words::whole;
 use crate::world::{Job, World};
 
+/// Signals and the names that gave them: what a reader of the page should cite.
+const NAMES: &[&str] = &[
+    "running=vllm:num_requests_running",
+    "waiting=vllm:num_requests_waiting",
+    "kv_usage=vllm:kv_cache_usage_perc",
+    "prompt_tokens=vllm:prompt_tokens_total",
+    "generation_tokens=vllm:generation_tokens_total",
+    "preemptions=vllm:num_preemptions_total",
+    "requests_success=vllm:request_success_total",
+    "prefix_queries=vllm:prefix_cache_queries_total",
+    "prefix_hits=vllm:prefix_cache_hits_total",
+    "ttft=vllm:time_to_first_token_seconds",
+    "itl=vllm:inter_token_latency_seconds",
+    "e2e=vllm:e2e_request_latency_seconds",
+    "queue_time=vllm:request_queue_time_seconds",
+];
 /// Tokens that the KV cache holds.
 const KV_TOKENS: u64 = 524_288;
 
@@ -51,6 +67,7 @@ fn engine(work: &Work, job: &Job, url: String, at: Nanos, started: Nanos) -> Eng
     };
     let text = page::respond_engine(&engine);
     let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+    engine.names = NAMES.iter().map(|name| (*name).to_owned()).collect();
     engine.page = PageSize {
         bytes: u64::try_from(text.len()).unwrap_or(0),
         samples: u64::try_from(samples).unwrap_or(0),
@@ -60,8 +77,11 @@ fn engine(work: &Work, job: &Job, url: String, at: Nanos, started: Nanos) -> Eng
     engine
 }
 
-/// Nobody listens.
+/// Nobody listens: nothing is known, for one reason.
 fn refused(url: String, at: Nanos) -> Engine {
-    let gone = Missing::Gone;
-    Engine { why: format!("GET {url}: connection refused"), url, at, page: Reading::Missing(gone), ..Engine::default() }
+    let mut engine = Engine { url, at, why: "refused".into(), ..Engine::default() };
+    macro_rules! gone { ($($field:ident)+) => { $(engine.$field = Reading::Missing(Missing::Gone);)+ } }
+    gone!(page kind model started running waiting swapped kv_usage kv_capacity_tokens prompt_tokens generation_tokens
+        preemptions requests_success prefix_queries prefix_hits sleep ttft itl e2e queue_time);
+    engine
 }

@@ -88,6 +88,7 @@ fn one(tick: &Tick, tree: &Tree, process: &Process) -> io::Result<()> {
         tree.line(&at(&format!("task/{tid}/stat")), stat(process, tid, letter, used))?;
         let wchan = process.wchan.get().filter(|_| waits).map_or("0", String::as_str);
         tree.put(&at(&format!("task/{tid}/wchan")), wchan)?;
+        tree.put(&at(&format!("task/{tid}/children")), "")?;
     }
     if let Some(block) = value!(tick, block) {
         tree.put(&at("mountinfo"), block::mountinfo(block))?;
