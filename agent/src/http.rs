@@ -19,10 +19,10 @@ use crate::clock::boottime;
 use crate::pipeline::Frame;
 use crate::sink::prometheus::{Form, page};
 
-/// At most so many connections at a time; one more is closed at once.
+/// At most so many connections at a time; one more waits in the kernel's queue.
 const CONNECTIONS: usize = 64;
 /// A request's head must be complete within this; an idle connection is closed after it.
-const HEAD: Duration = Duration::from_secs(30);
+const HEAD: Duration = Duration::from_secs(5);
 /// A connection lives no longer than this.
 const LIFETIME: Duration = Duration::from_secs(300);
 
@@ -78,12 +78,12 @@ pub async fn serve(listener: TcpListener, shelf: Shelf) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return Ok(());
+        };
         let Ok((stream, _)) = listener.accept().await else {
             // Out of file descriptors: wait instead of spinning.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             continue;
         };
         let shelf = shelf.clone();

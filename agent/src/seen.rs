@@ -7,7 +7,7 @@ use gpuprod_snapshot::topology::{LinkState, Pci, PciKind};
 use gpuprod_snapshot::units::Milliwatts;
 use gpuprod_snapshot::{Reading, Sample, Source, Tick};
 
-use crate::text::{bytes, clean, clip, percent, percent_ppb};
+use crate::text::{bytes, clean, clip, count, percent, percent_ppb};
 
 /// What each source shows; a source that gave nothing says why.
 #[must_use]
@@ -27,14 +27,14 @@ pub fn of(tick: &Tick, source: Source) -> Vec<String> {
         Source::Psi => said(tick.psi.as_ref(), pressure),
         Source::Pci => said(tick.pci.as_ref(), pci),
         Source::Xid => said(tick.xid.as_ref(), |xids| {
-            let count = xids.events.len();
-            vec![format!("{count} new error lines of the NVIDIA driver")]
+            let events = xids.events.len();
+            vec![count(events, "new error line of the NVIDIA driver", "new error lines of the NVIDIA driver")]
         }),
-        Source::Numa => said(tick.numa.as_ref(), |numa| vec![format!("{} NUMA nodes", numa.nodes.len())]),
+        Source::Numa => said(tick.numa.as_ref(), |numa| vec![count(numa.nodes.len(), "NUMA node", "NUMA nodes")]),
         Source::Proc => said(tick.proc.as_ref(), processes),
-        Source::Cgroup => {
-            said(tick.cgroup.as_ref(), |cgroups| vec![format!("{} cgroups that hold GPUs", cgroups.cgroups.len())])
-        }
+        Source::Cgroup => said(tick.cgroup.as_ref(), |cgroups| {
+            vec![count(cgroups.cgroups.len(), "cgroup holds GPUs", "cgroups hold GPUs")]
+        }),
         _ => match tick.status(source) {
             Some(sample) => said(Some(&sample), |()| vec!["read".to_owned()]),
             None => Vec::new(),
@@ -75,13 +75,13 @@ fn gpu(gpu: &Gpu) -> String {
         _ => show(&gpu.mem_used, |used| bytes(used.0)),
     };
     format!(
-        "GPU {} {}: util {}, memory {memory}, power {} of {} W, {} processes",
+        "GPU {} {}: util {}, memory {memory}, power {} of {} W, {}",
         gpu.index,
         show(&gpu.model, |model| clean(model)),
         show(&gpu.util, |util| percent(*util)),
         watts(&gpu.power),
         watts(&gpu.power_limit),
-        show(&gpu.processes, |processes| processes.len().to_string()),
+        show(&gpu.processes, |processes| count(processes.len(), "process", "processes")),
     )
 }
 
@@ -119,7 +119,7 @@ fn array(array: &MdArray) -> String {
     let name = clean(&array.name);
     let level = show(&array.level, |level| clean(level));
     if array.is_container {
-        return format!("{name}: container of {} members", array.members.len());
+        return format!("{name}: container of {}", count(array.members.len(), "member", "members"));
     }
     let mut line = format!("{name} {level}: {}", show(&array.state, ToString::to_string));
     if let (Some(active), Some(all)) = (array.active_disks.copied(), array.raid_disks.copied()) {
@@ -152,7 +152,7 @@ fn disks(block: &Block) -> Vec<String> {
     let in_flight: u64 =
         whole.iter().filter_map(|device| device.io.get()).fold(0, |sum, io| sum.saturating_add(io.in_flight));
     let names = if names.is_empty() { String::new() } else { format!(" ({})", clip(&names.join(" "), 48)) };
-    vec![format!("{} block devices{names}, {in_flight} requests in flight", whole.len())]
+    vec![format!("{}{names}, {in_flight} in flight", count(whole.len(), "block device", "block devices"))]
 }
 
 fn pressure(psi: &Psi) -> Vec<String> {
@@ -174,11 +174,11 @@ fn pci(pci: &Pci) -> Vec<String> {
         device.kind.get().is_some_and(|kind| *kind != PciKind::Bridge) && device.link.state() == LinkState::ReducedWidth
     };
     let mut lines = vec![format!(
-        "{} GPUs, {} network cards, {} NVMe, {} devices in all",
-        of(&PciKind::Gpu) + of(&PciKind::Accelerator),
-        of(&PciKind::Nic),
+        "{}, {}, {} NVMe, {} in all",
+        count(of(&PciKind::Gpu) + of(&PciKind::Accelerator), "GPU", "GPUs"),
+        count(of(&PciKind::Nic), "network card", "network cards"),
         of(&PciKind::Nvme),
-        pci.devices.len()
+        count(pci.devices.len(), "device", "devices")
     )];
     lines.extend(pci.devices.iter().filter(narrow).map(|device| {
         format!(
@@ -193,7 +193,7 @@ fn pci(pci: &Pci) -> Vec<String> {
 }
 
 fn processes(processes: &gpuprod_snapshot::host::Processes) -> Vec<String> {
-    let mut lines = vec![format!("{} processes that hold GPUs", processes.processes.len())];
+    let mut lines = vec![count(processes.processes.len(), "process holds GPUs", "processes hold GPUs")];
     lines.extend(processes.processes.iter().take(16).map(|process| {
         format!(
             "pid {} {}: {}, {} threads, {} blocked",

@@ -42,6 +42,12 @@ pub fn percent_ppb(value: Ppb) -> String {
     format!("{:.1} %", value.as_fraction() * 100.0)
 }
 
+/// `1 GPU`, `2 GPUs`.
+#[must_use]
+pub fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// Unix time as `2026-11-27T23:48:22Z`.
 #[must_use]
 pub fn utc(realtime: Nanos) -> String {

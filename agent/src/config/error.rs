@@ -64,6 +64,8 @@ fn describe(error: &Yaml) -> (String, Option<String>) {
         other => {
             let text = other.to_string();
             let first = text.lines().next().unwrap_or("not valid YAML");
+            // The place stands before the message already.
+            let first = first.rsplit_once(" at line ").map_or(first, |(what, _)| what);
             (first.strip_prefix("error: ").unwrap_or(first).to_owned(), None)
         }
     }
@@ -75,10 +77,19 @@ fn suggest(word: &str, valid: &[&'static str], list: &str) -> Option<String> {
         .map(|candidate| (distance(word, candidate), candidate))
         .min()
         .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3 + 1)
-        .map(|(_, candidate)| format!("did you mean `{candidate}`? "));
-    let valid = valid.join(", ");
-    (!valid.is_empty()).then(|| format!("{}{list}: {valid}", nearest.unwrap_or_default()))
+        .map(|(_, candidate)| format!("did you mean `{candidate}`?"));
+    match (nearest, valid.is_empty()) {
+        (Some(nearest), _) if valid.len() > LISTED => Some(nearest),
+        (nearest, false) => {
+            let valid = valid.join(", ");
+            Some(format!("{}{list}: {valid}", nearest.map_or(String::new(), |n| n + " ")))
+        }
+        (nearest, true) => nearest,
+    }
 }
+
+/// A longer list is left out when the nearest word is known.
+const LISTED: usize = 12;
 
 /// Edits (insert, delete, replace) from one word to the other.
 fn distance(a: &str, b: &str) -> usize {

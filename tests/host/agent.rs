@@ -1,0 +1,209 @@
+//! The running agent: `/metrics`, `/healthz`, the frame, the socket, a hung driver, and its end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use gpuprod_fake_nvml::{Fault, Gpu, STATE, State};
+
+use crate::cli::{Scratch, gpuprod};
+
+/// A running agent on a port of its own; killed with the test if it has not ended before.
+struct Agent {
+    child: Child,
+    address: SocketAddr,
+    _stderr: BufReader<ChildStderr>,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn config(scratch: &Scratch, listen: &str) -> String {
+    let path = scratch.path("agent.yaml");
+    let text = format!("state_dir: {}/state\nhttp: {{listen: {listen:?}}}\n", scratch.0.display());
+    fs::write(&path, text).unwrap();
+    path
+}
+
+impl Agent {
+    fn start(scratch: &Scratch, args: &[&str]) -> Self {
+        let config = config(scratch, "127.0.0.1:0");
+        let mut command = gpuprod(scratch, &["agent", "--config", &config]);
+        command.args(args).env(STATE, scratch.0.join("nvml.json")).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+        let address = address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("{line}"));
+        Self { child, address, _stderr: stderr }
+    }
+
+    /// Head and body of the answer.
+    fn ask(&self, request: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(format!("{request}\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    fn get(&self, path: &str) -> (String, String) {
+        self.ask(&format!("GET {path} HTTP/1.1"))
+    }
+
+    /// Waits until `/metrics` has what is wanted.
+    fn until(&self, seconds: u64, wanted: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        loop {
+            let page = self.get("/metrics").1;
+            if wanted(&page) {
+                return page;
+            }
+            assert!(Instant::now() < end, "not within {seconds} s:\n{page}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Asks it to end and tells how long that took.
+    fn stop(mut self) -> Duration {
+        let begin = Instant::now();
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        while begin.elapsed() < Duration::from_secs(10) {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                return begin.elapsed();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the agent did not end");
+    }
+}
+
+/// The one advice that is not taken: productive GPU-hours are counted in hours by contract.
+const HOURS: &str = "gpuprod_gpu_productive_hours_total use base unit \"seconds\" instead of \"hours\"";
+
+fn promtool(page: &str) {
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        println!("skipped: no promtool here");
+        return;
+    };
+    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let other: Vec<&str> = said.lines().filter(|line| !line.is_empty() && *line != HOURS).collect();
+    assert!(other.is_empty(), "promtool: {other:?}");
+    // 0: clean; 3: advice. Anything else: the page is not read at all.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{}", output.status);
+}
+
+#[test]
+fn without_a_gpu_it_serves_and_ends() {
+    let scratch = Scratch::new("agent");
+    let agent = Agent::start(&scratch, &["--nvml-library", "/nonexistent.so"]);
+    let page = agent.until(5, |page| page.contains("gpuprod_self_info"));
+    assert!(page.contains("gpuprod_self_collector_success{collector=\"gpu\"} 0"), "{page}");
+    assert!(page.contains("gpuprod_self_collector_success{collector=\"md\"} 1"), "{page}");
+    promtool(&page);
+    let (head, body) = agent.ask("GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text; version=1.0.0");
+    assert!(head.contains("application/openmetrics-text; version=1.0.0") && body.ends_with("# EOF\n"), "{head}");
+    assert!(agent.get("/healthz").0.starts_with("HTTP/1.1 200"));
+    assert!(agent.get("/nothing").0.starts_with("HTTP/1.1 404"));
+    assert!(agent.ask("POST /metrics HTTP/1.1\r\ncontent-length: 0").0.starts_with("HTTP/1.1 405"));
+    let frame: serde_json::Value = serde_json::from_str(&agent.get("/api/v1/frame").1).unwrap();
+    assert!(frame["known"]["psi"]["at"].is_u64() && frame["known"]["proc"].is_null());
+
+    // Clients that take every place and never ask are thrown out; the next one is served.
+    let idle: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(agent.address).unwrap()).collect();
+    assert!(agent.get("/healthz").0.starts_with("HTTP/1.1 200"));
+    drop(idle);
+
+    // check asks it instead of looking for ten seconds.
+    let begin = Instant::now();
+    let check = gpuprod(&scratch, &["check", "--json"]).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&check.stdout).unwrap();
+    assert_eq!((report["by"].as_str(), check.status.code()), (Some("agent"), Some(3)));
+    assert!(begin.elapsed() < Duration::from_secs(2));
+
+    // A second agent is told what is wrong.
+    let config = config(&scratch, &agent.address.to_string());
+    let second = gpuprod(&scratch, &["agent", "--config", &config]).output().unwrap();
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(said.contains("is another agent running?") && said.contains("http.listen"), "{said}");
+
+    let took = agent.stop();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(!scratch.0.join("state/gpuprod.sock").exists(), "the socket is taken away");
+}
+
+#[test]
+fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
+    let scratch = Scratch::new("socket");
+    let path = scratch.0.join("state/gpuprod.sock");
+    let dead = gpuprod::socket::bind(&path).unwrap();
+    let error = gpuprod::socket::bind(&path).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    drop(dead);
+    assert!(path.exists(), "a dead agent's socket stays");
+    drop(gpuprod::socket::bind(&path).unwrap());
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "precious").unwrap();
+    assert!(gpuprod::socket::bind(&path).is_err(), "a file is never replaced");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let scratch = Scratch::new("port");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = config(&scratch, &taken.local_addr().unwrap().to_string());
+    let output = gpuprod(&scratch, &["agent", "--config", &config]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(said.matches("in use").count(), 1, "the cause, once: {said}");
+}
+
+#[test]
+fn eight_gpus_and_a_driver_that_hangs() {
+    let Some(library) = gpuprod_fake_nvml::library() else {
+        println!("skipped: the fake NVML is not built beside this test");
+        return;
+    };
+    let scratch = Scratch::new("hang");
+    let state_file = scratch.0.join("nvml.json");
+    let mut state = State { gpus: vec![Gpu::default(); 8], ..State::default() };
+    state.write(&state_file).unwrap();
+    let agent = Agent::start(&scratch, &["--nvml-library", library.to_str().unwrap()]);
+    let page = agent.until(6, |page| page.matches("gpuprod_gpu_ledger_seconds_total{").count() >= 16);
+    assert_eq!(page.matches("gpuprod_gpu_info{").count(), 8, "{page}");
+    assert!(page.lines().filter(|line| !line.starts_with('#')).count() <= 1_500);
+    promtool(&page);
+    let check = gpuprod(&scratch, &["check", "--json"]).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&check.stdout).unwrap();
+    assert_eq!(report["gpus"].as_array().unwrap().len(), 8, "{report}");
+
+    state.faults = vec![Fault::hang("nvmlDeviceGetPowerUsage")];
+    state.write(&state_file).unwrap();
+    let page = agent.until(6, |page| page.contains("gpuprod_self_probe_hung_seconds{"));
+    assert!(page.contains("collector=\"gpu\",call=\"nvmlDeviceGetPowerUsage\""), "{page}");
+    let ticks = |page: &str| {
+        let line = page.lines().find(|line| line.starts_with("gpuprod_self_tick_timestamp_seconds "));
+        line.map(str::to_owned).unwrap()
+    };
+    let before = ticks(&page);
+    agent.until(3, |page| ticks(page) != before);
+    assert!(agent.get("/healthz").0.starts_with("HTTP/1.1 200"), "ticks go on");
+    let took = agent.stop();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}

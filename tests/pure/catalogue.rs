@@ -1,0 +1,172 @@
+//! The metric catalogue: names, labels and help are sound, and the page of a full node keeps its budget.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use gpuprod::catalogue::{self, Kind, names};
+use gpuprod::pipeline::Frame;
+use gpuprod::sink::prometheus::{Form, page};
+use gpuprod_rules::{Bucket, Cause, Judge, Judgement, Ledger, Part, Policy, Progress, State, Weight, WeightSource};
+use gpuprod_snapshot::Tick;
+use gpuprod_snapshot::units::Nanos;
+
+#[path = "node.rs"]
+mod node;
+
+/// Most series of an 8-GPU node by default.
+const BUDGET: usize = 1_500;
+/// Target labels of Prometheus and of its Kubernetes discovery.
+const FORBIDDEN: &[&str] = &["job", "instance", "pod", "namespace"];
+
+#[test]
+fn names_are_valid_and_unique_and_say_their_unit() {
+    let mut otel = BTreeSet::new();
+    let mut prometheus = BTreeSet::new();
+    for metric in catalogue::all() {
+        let name = metric.name;
+        assert!(name.starts_with("gpuprod."), "{name}");
+        let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '_';
+        assert!(name.chars().all(sound), "{name}");
+        assert!(otel.insert(name), "{name} is defined twice");
+        let series = names::series(metric);
+        assert!(prometheus.insert(series.clone()), "{series} is derived twice");
+        assert_eq!(series.ends_with("_total"), metric.kind == Kind::Counter, "{series}");
+        let words: Vec<&str> = series.split('_').collect();
+        assert!(words.windows(2).all(|pair| pair[0] != pair[1]), "{series} doubles a word");
+        assert!(metric.help.len() > 10 && metric.help.ends_with('.'), "{name}: {:?}", metric.help);
+        for label in metric.labels {
+            assert!(!FORBIDDEN.contains(label), "{name} has the label {label}");
+            assert!(label.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}: {label}");
+        }
+    }
+}
+
+#[test]
+fn derived_names_follow_the_specification() {
+    // Pairs from OpenTelemetry's compatibility specification and from the project's contract.
+    let series = |name: &str| catalogue::all().find(|metric| metric.name == name).map(names::series);
+    for (otel, prometheus) in [
+        ("gpuprod.gpu.ledger", "gpuprod_gpu_ledger_seconds_total"),
+        ("gpuprod.gpu.productive", "gpuprod_gpu_productive_hours_total"),
+        ("gpuprod.gpu.utilization", "gpuprod_gpu_utilization_ratio"),
+        ("gpuprod.gpu.memory.used", "gpuprod_gpu_memory_used_bytes"),
+        ("gpuprod.gpu.energy", "gpuprod_gpu_energy_joules_total"),
+        ("gpuprod.gpu.temperature", "gpuprod_gpu_temperature_celsius"),
+        ("gpuprod.md.sync.speed", "gpuprod_md_sync_speed_bytes_per_second"),
+        ("gpuprod.engine.preemptions", "gpuprod_engine_preemptions_total"),
+        ("gpuprod.rule.active", "gpuprod_rule_active"),
+        ("gpuprod.self.probe_hung", "gpuprod_self_probe_hung_seconds"),
+    ] {
+        assert_eq!(series(otel).as_deref(), Some(prometheus), "{otel}");
+    }
+}
+
+/// A node that had more trouble than one node has: every GPU went through many states and buckets.
+fn troubled(tick: &Tick) -> (Judgement, Ledger) {
+    let states = [
+        (State::Productive(Progress::Decode), WeightSource::Tokens, 900_000),
+        (State::Productive(Progress::Train), WeightSource::Proxy, 700_000),
+        (State::Starved(Cause::Storage), WeightSource::Tokens, 200_000),
+        (State::Starved(Cause::HostCpu), WeightSource::Util, 100_000),
+        (State::Headroom, WeightSource::None, 0),
+        (State::Idle, WeightSource::None, 0),
+        (State::Unallocated, WeightSource::None, 0),
+        (State::Unknown(gpuprod_rules::Unknown::Hung), WeightSource::None, 0),
+    ];
+    let mut judge = Judge::new(Policy::default());
+    let mut ledger = Ledger::default();
+    let mut last = Judgement::default();
+    for (second, (state, source, w)) in (1..).zip(states) {
+        let mut tick = tick.clone();
+        let later = Nanos::from_secs(second);
+        tick.stamp.boottime = tick.stamp.boottime.saturating_add(later);
+        tick.stamp.monotonic = tick.stamp.monotonic.saturating_add(later);
+        tick.stamp.realtime = tick.stamp.realtime.saturating_add(later);
+        last = judge.step(&tick);
+        assert_eq!(last.units.len(), 8, "a unit per GPU");
+        for unit in &mut last.units {
+            unit.state = state;
+            unit.weight = Weight { w: Part(w), source };
+            let rest = Part(w).rest();
+            let other = match state {
+                State::Starved(cause) => Bucket::Lost(cause),
+                State::Headroom => Bucket::Headroom,
+                State::Idle => Bucket::Idle,
+                State::Unallocated => Bucket::Unallocated,
+                State::Unknown(reason) => Bucket::Unknown(reason),
+                _ => Bucket::Lost(Cause::Unexplained),
+            };
+            unit.split = vec![(Bucket::Productive, Part(w)), (other, rest)];
+        }
+        ledger.charge(&last);
+    }
+    (last, ledger)
+}
+
+fn samples(page: &str) -> Vec<&str> {
+    page.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+}
+
+#[test]
+fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
+    let tick = node::full();
+    let (judgement, ledger) = troubled(&tick);
+    let frame = Frame { known: Cow::Owned(tick), judgement: Cow::Owned(judgement), ledger: Cow::Owned(ledger) };
+    let text = page(&frame, Form::Text);
+    let lines = samples(&text);
+    let series: BTreeSet<&str> =
+        lines.iter().filter_map(|line| line.rsplit_once(' ')).map(|(series, _)| series).collect();
+    assert_eq!(series.len(), lines.len(), "a series stands twice");
+    assert!(lines.len() <= BUDGET, "{} series", lines.len());
+    assert!(lines.len() > 600, "{} series: the node is not full", lines.len());
+    println!("{} series of {BUDGET}", lines.len());
+    // Both forms carry the same samples.
+    let open = page(&frame, Form::OpenMetrics);
+    assert_eq!(samples(&open), lines);
+    assert!(open.ends_with("# EOF\n"));
+    // Every family that can have a point on this node has one.
+    let empty: Vec<&str> = catalogue::all()
+        .filter(|metric| catalogue::points(metric, &frame).is_empty())
+        .map(|metric| metric.name)
+        .collect();
+    assert_eq!(
+        empty,
+        [
+            "gpuprod.rule.active",
+            "gpuprod.rule.victims",
+            "gpuprod.cpu.busy",
+            "gpuprod.memory.available",
+            "gpuprod.self.collector.missing",
+            "gpuprod.self.probe_hung"
+        ],
+    );
+}
+
+#[test]
+fn what_is_missing_makes_no_series() {
+    let tick = Tick::default();
+    let frame = Frame {
+        known: Cow::Owned(tick),
+        judgement: Cow::Owned(Judgement::default()),
+        ledger: Cow::Owned(Ledger::default()),
+    };
+    let text = page(&frame, Form::Text);
+    let lines = samples(&text);
+    assert!(lines.iter().all(|line| line.starts_with("gpuprod_self_")), "{lines:?}");
+}
+
+#[test]
+fn the_public_frame_hides_who_runs_what() {
+    let tick = node::full();
+    let frame = Frame {
+        known: Cow::Owned(tick),
+        judgement: Cow::Owned(Judgement::default()),
+        ledger: Cow::Owned(Ledger::default()),
+    };
+    let whole = serde_json::to_string(&frame).unwrap();
+    let public = serde_json::to_string(&frame.public()).unwrap();
+    for secret in ["secret-command", "/secret.slice", "424242"] {
+        assert!(whole.contains(secret), "{secret} is in the test's node");
+        assert!(!public.contains(secret), "{secret} is public");
+    }
+}

@@ -1,0 +1,99 @@
+//! The config file: what is wrong is shown where it stands; the default file, the schema and the types agree.
+
+use std::path::Path;
+
+use gpuprod::config::{Config, default_file, keys};
+
+fn error(text: &str) -> (Option<(u64, u64)>, String) {
+    let error = Config::parse(text, Path::new("g.yaml")).unwrap_err();
+    (error.at(), error.to_string())
+}
+
+#[test]
+fn a_typo_is_shown_with_its_place_and_the_nearest_key() {
+    let (at, text) = error("sampling:\n  period: 1s\nhttp:\n  lissten: 127.0.0.1:1\n");
+    assert_eq!(at, Some((4, 3)));
+    assert!(text.starts_with("g.yaml:4:3: unknown key `lissten`"), "{text}");
+    assert!(text.contains("did you mean `listen`?"), "{text}");
+    assert!(text.contains("    4 |   lissten: 127.0.0.1:1\n      |   ^"), "{text}");
+}
+
+#[test]
+fn every_kind_of_mistake_has_its_place() {
+    for (text, at, says) in [
+        ("rules:\n  mode: shadw\n", (2, 9), "did you mean `shadow`?"),
+        ("rules: {modes: {raid_rebuild: page}}\n", (1, 17), "did you mean `raid_rebuild_impact`?"),
+        ("rules:\n  policy:\n    starved_wrn: 1\n", (3, 5), "did you mean `starved_warn`?"),
+        ("sampling:\n  period: 10\n", (2, 11), "\"10\" is not a duration"),
+        ("sampling:\n\tperiod: 10s\n", (2, 2), "tab"),
+        ("http: {listen: here}\n", (1, 16), "socket address"),
+        ("http: {}\nhttp: {}\n", (2, 1), "duplicate"),
+        ("otlp: {}\n", (1, 1), "does not have yet"),
+    ] {
+        let (found, message) = error(text);
+        assert_eq!(found, Some(at), "{text:?}: {message}");
+        assert!(message.contains(says), "{text:?}: {message}");
+        assert_eq!(message.matches(&format!("{}:{}", at.0, at.1)).count(), 1, "the place stands once: {message}");
+    }
+}
+
+#[test]
+fn values_that_cannot_work_are_refused() {
+    for (text, says) in [
+        ("sampling: {period: 1ms}", "sampling.period"),
+        ("sampling: {deadline: 2s}", "sampling.deadline"),
+        ("sampling: {deadline: 0s}", "sampling.deadline"),
+        ("engines: [localhost:8000]", "http://"),
+    ] {
+        assert!(error(text).1.contains(says), "{text}");
+    }
+}
+
+#[test]
+fn an_empty_file_is_all_defaults() {
+    for text in ["", "# only words\n", &default_file()] {
+        assert_eq!(Config::parse(text, Path::new("g")).unwrap(), Config::default());
+    }
+}
+
+#[test]
+fn the_default_file_says_the_defaults_of_the_types() {
+    // Without the leading # of each line that is no explanation, the file is a full config of defaults.
+    let yaml: String = default_file()
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .filter(|line| {
+            !line.trim_start().starts_with('#') && line.contains(':') && !line.starts_with(' ')
+                || line.starts_with("  ")
+        })
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(Config::parse(&yaml, Path::new("g")).unwrap(), Config::default(), "{yaml}");
+    for key in keys() {
+        let name = key.key.rsplit('.').next().unwrap();
+        assert!(yaml.contains(&format!("{name}: {}", key.default)), "{} is not in the default file", key.key);
+    }
+}
+
+#[test]
+fn the_table_has_every_key_of_the_types_and_no_other() {
+    fn leaves(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+        match value.as_object().filter(|object| !object.is_empty()) {
+            Some(object) => object.iter().for_each(|(name, below)| {
+                let dot = if path.is_empty() { "" } else { "." };
+                leaves(below, &format!("{path}{dot}{name}"), found);
+            }),
+            None => found.push(path.to_owned()),
+        }
+    }
+    let mut types = Vec::new();
+    leaves(&serde_json::to_value(Config::default()).unwrap(), "", &mut types);
+    let mut table: Vec<String> = keys().into_iter().map(|key| key.key).collect();
+    types.sort();
+    table.sort();
+    assert_eq!(table, types);
+    for key in keys() {
+        assert!(!key.help.is_empty(), "{} has no help", key.key);
+    }
+}
