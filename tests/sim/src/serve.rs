@@ -53,6 +53,12 @@ impl Responder {
         format!("http://127.0.0.1:{}/metrics", self.port)
     }
 
+    /// A way to show texts from another thread.
+    pub fn clone_screen(&self) -> impl Fn(Option<String>) + Send + 'static {
+        let text = Arc::clone(&self.text);
+        move |page| *text.lock().unwrap_or_else(PoisonError::into_inner) = page
+    }
+
     /// Shows another text from now on.
     pub fn show(&self, text: Option<String>) {
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;

@@ -180,7 +180,7 @@ impl Unit {
         let word = if self == Self::Factor { word.strip_prefix('x').unwrap_or(word) } else { word };
         self.row().3.iter().find_map(|(suffix, size)| {
             let number: f64 = word.strip_suffix(suffix)?.parse().ok()?;
-            (number.is_finite() && number >= 0.0 && number < 1e15).then_some(number * size)
+            (0.0..1e15).contains(&number).then_some(number * size)
         })
     }
 }
