@@ -128,14 +128,19 @@ fn answer(request: &Request<Incoming>, shelf: &Shelf, now: Nanos) -> Response<Fu
     }
 }
 
-/// Healthy while ticks advance: the last one is at most three periods and two seconds old.
+/// How old the last tick of an agent may be that ticks: three periods and two seconds.
+#[must_use]
+pub fn limit(period: Nanos) -> Nanos {
+    Nanos(period.0.saturating_mul(3)).saturating_add(Nanos::from_secs(2))
+}
+
+/// Healthy while ticks advance.
 fn healthz(pages: Option<&Pages>, now: Nanos) -> Response<Full<Bytes>> {
     let Some(pages) = pages else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "no tick yet\n".into());
     };
     let age = now.saturating_sub(pages.at);
-    let limit = Nanos(pages.period.0.saturating_mul(3)).saturating_add(Nanos::from_secs(2));
-    let status = if age <= limit { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if age <= limit(pages.period) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     plain(status, format!("last tick {:.1} s ago\n", age.as_secs_f64()).into())
 }
 

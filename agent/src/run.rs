@@ -15,11 +15,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::cli::{Cli, Command, ConfigCommand, Sampling};
+use crate::clock::Clock;
 use crate::config::{self, Config};
 use crate::pipeline::{Frame, Pipeline};
 use crate::recording::{Header, Recording, Writer};
 use crate::source::{Live, Stop};
-use crate::{agent, catalogue, check, doctor, replay, snapshot, socket, state_dir, top};
+use crate::{agent, catalogue, check, doctor, http, replay, snapshot, socket, state_dir, top};
 
 /// What a command works with: config and flags together.
 #[derive(Clone, Debug)]
@@ -191,7 +192,8 @@ fn asked(settings: &Settings, err: &mut dyn Write) -> Result<Option<Frame<'stati
     }
     for path in paths {
         match socket::ask(&path) {
-            Ok(frame) => return Ok(Some(frame)),
+            Ok(frame) if is_fresh(&frame, settings) => return Ok(Some(frame)),
+            Ok(_) => writeln!(err, "note: {}: the agent there has stopped to tick", path.display())?,
             Err(socket::AskError::Nobody) => {}
             Err(error) => {
                 let error = anyhow::Error::new(error);
@@ -200,6 +202,12 @@ fn asked(settings: &Settings, err: &mut dyn Write) -> Result<Option<Frame<'stati
         }
     }
     Ok(None)
+}
+
+/// Whether the agent's last tick is of this boot and at most three periods and two seconds old.
+fn is_fresh(frame: &Frame<'_>, settings: &Settings) -> bool {
+    let (then, now) = (&frame.known.stamp, Clock::new(&settings.host).stamp());
+    then.boot_id == now.boot_id && now.boottime.saturating_sub(then.boottime) <= http::limit(frame.known.period)
 }
 
 /// Samples for a while through the pipeline and shows the last frame.

@@ -63,8 +63,9 @@ impl Page {
 
 fn gpus(page: &mut Page, frame: &Frame<'_>) {
     if frame.judgement.units.is_empty() {
+        page.line("GPUS");
         for line in seen::of(&frame.known, Source::Gpu) {
-            page.line(&format!("{:<9} {line}", "GPUS"));
+            page.wrapped(&line);
         }
         return;
     }

@@ -103,7 +103,7 @@ fn a_line_without_end_is_bounded_even_when_it_unpacks_from_little() {
     packed.write_all(&header).unwrap();
     packed.write_all(b"\n").unwrap();
     let zeros = vec![b'0'; 1 << 20];
-    for _ in 0..(4 * LINE_CAP >> 20) {
+    for _ in 0..((4 * LINE_CAP) >> 20) {
         packed.write_all(&zeros).unwrap();
     }
     let packed = packed.finish().unwrap();

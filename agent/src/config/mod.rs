@@ -100,11 +100,11 @@ impl Default for Socket {
     }
 }
 
-/// What a rule may do when it fires.
+/// What a rule may do when it fires. The words are fixed; alerts are not part of this version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Nothing; it is not even evaluated for the page.
+    /// Nothing.
     Off,
     /// Series and events, no alert.
     #[default]
