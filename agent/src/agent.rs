@@ -32,7 +32,7 @@ pub fn run(mut settings: Settings, stop: &Stop, err: &mut dyn Write) -> Result<(
     let socket = if config.socket.enabled { bind(&settings, err)? } else { None };
     let shelf = Shelf::default();
     net(http, socket, &shelf)?;
-    let mut pipeline = Pipeline::new(config.rules.policy.clone());
+    let mut pipeline = Pipeline::new(config.rules.policy());
     for tick in live(&settings, stop) {
         shelf.accept(&pipeline.feed(&tick));
     }

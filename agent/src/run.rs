@@ -212,7 +212,7 @@ fn is_fresh(frame: &Frame<'_>, settings: &Settings) -> bool {
 
 /// Samples for a while through the pipeline and shows the last frame.
 fn look<T>(settings: &Settings, time: Nanos, show: impl Fn(&Frame<'_>) -> T) -> Result<T> {
-    let mut pipeline = Pipeline::new(settings.config.rules.policy.clone());
+    let mut pipeline = Pipeline::new(settings.config.rules.policy());
     let mut last = None;
     let mut ticks = live(settings, &stop_flag()?).for_time(time).peekable();
     while let Some(tick) = ticks.next() {

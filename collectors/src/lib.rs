@@ -145,12 +145,7 @@ impl fmt::Display for CollectError {
 impl CollectError {
     /// Without a cause below.
     pub fn new(missing: Missing, tried: impl Into<String>) -> Self {
-        Self {
-            missing,
-            tried: tried.into(),
-            hint: None,
-            source: None,
-        }
+        Self { missing, tried: tried.into(), hint: None, source: None }
     }
     /// With what to do about it.
     #[must_use]

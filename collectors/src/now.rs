@@ -27,10 +27,7 @@ pub fn realtime() -> Nanos {
 }
 
 fn read(clock: libc::clockid_t) -> Nanos {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid, writable timespec for the length of the call; nothing keeps the pointer.
     let failed = unsafe { libc::clock_gettime(clock, &raw mut time) } != 0;
     if failed {

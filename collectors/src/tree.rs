@@ -1,9 +1,6 @@
 //! The only file reader. Every error carries its path; every read has a cap; nothing is ever written.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "this is the room where files of the host are read"
-)]
+#![expect(clippy::disallowed_methods, reason = "this is the room where files of the host are read")]
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -23,21 +20,14 @@ pub const CAP: u64 = 8 << 20;
 /// [`CAP`] is `Malformed`.
 pub fn text(path: &Path) -> Result<String, CollectError> {
     // O_NONBLOCK: a pipe that somebody put in the place of a file must not hang us.
-    let open = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path);
+    let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path);
     let mut bytes = Vec::new();
     let read = open.and_then(|file| file.take(CAP + 1).read_to_end(&mut bytes));
     read.map_err(|error| failed("read", path, error))?;
     if u64::try_from(bytes.len()).is_ok_and(|len| len > CAP) {
-        return Err(CollectError::new(
-            Missing::Malformed,
-            format!("read {}: larger than {CAP} bytes", path.display()),
-        ));
+        return Err(CollectError::new(Missing::Malformed, format!("read {}: larger than {CAP} bytes", path.display())));
     }
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// Reads a one-line attribute without its white space. Empty is `Gone`: the kernel prints nothing for what is
@@ -78,10 +68,8 @@ pub fn hex(path: &Path) -> Reading<u32> {
 /// As for [`text`].
 pub fn names(path: &Path) -> Result<Vec<String>, CollectError> {
     let entries = std::fs::read_dir(path).map_err(|error| failed("list", path, error))?;
-    let mut names: Vec<String> = entries
-        .filter_map(Result::ok)
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
+    let mut names: Vec<String> =
+        entries.filter_map(Result::ok).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort_unstable();
     Ok(names)
 }
@@ -113,9 +101,7 @@ pub fn exists(path: &Path) -> bool {
 pub fn missing(error: &io::Error) -> Missing {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => Missing::Denied,
-        Some(libc::ENODEV | libc::ESRCH | libc::ENXIO | libc::EBUSY | libc::EAGAIN | libc::EIO) => {
-            Missing::Gone
-        }
+        Some(libc::ENODEV | libc::ESRCH | libc::ENXIO | libc::EBUSY | libc::EAGAIN | libc::EIO) => Missing::Gone,
         Some(libc::ETIMEDOUT) => Missing::TimedOut,
         _ => Missing::Unsupported,
     }

@@ -1,14 +1,19 @@
 //! Every threshold, in one place, with its reason and source.
 
+use alloc::collections::BTreeSet;
+
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::Part;
+use crate::{Part, RuleId};
 
 /// The thresholds in force. Config overrides any of them by name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
+    /// Rules that are switched off (config: `rules.modes`): they are not evaluated at all.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub off: BTreeSet<RuleId>,
     /// Length of a block: means over 5 s take out the autocorrelation that makes change-point tests cry wolf.
     pub block_ns: Nanos,
     /// Healthy blocks before an own baseline may be used (two minutes).
@@ -46,6 +51,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            off: BTreeSet::new(),
             block_ns: Nanos::from_secs(5),
             baseline_min_blocks: 24,
             busy_util: Part(600_000),

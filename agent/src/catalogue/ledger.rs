@@ -26,7 +26,7 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Kind::Counter,
         unit: "h",
         labels: &["uuid"],
-        help: "Productive hours of a whole GPU.",
+        help: "Productive hours of a whole GPU (on the OpenMetrics page only: the classic text allows base units alone).",
         read: productive,
     },
     Metric {

@@ -77,7 +77,7 @@ const KEYS: &[Row] = &[
         "rules.mode",
         "off | shadow | ticket | page",
         "shadow",
-        "What a rule does when it fires, unless rules.modes names it. This version sends no alerts: every mode is shadow (series only).",
+        "What a rule does when it fires, unless rules.modes names it. `off` does not evaluate it; this version sends no alerts, so that the others are all shadow (series only).",
     ),
     (
         "rules.modes",

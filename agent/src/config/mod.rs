@@ -127,6 +127,16 @@ pub struct Rules {
     pub policy: Policy,
 }
 
+impl Rules {
+    /// The thresholds, with the rules that are switched off.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        let mode = |rule: &RuleId| self.modes.get(rule).copied().unwrap_or(self.mode);
+        let off = RuleId::ALL.iter().copied().filter(|rule| mode(rule) == Mode::Off).collect();
+        Policy { off, ..self.policy.clone() }
+    }
+}
+
 impl Config {
     /// Parses a file's text; `path` is for the message.
     ///

@@ -36,11 +36,16 @@ impl Form {
 }
 
 /// The whole page. Families without a point are left out.
+///
+/// The classic text can declare no unit, so its linter allows base units alone: hours, which the contract names,
+/// stand on the OpenMetrics page only, with their `# UNIT`. That is the form that Prometheus asks for.
 #[must_use]
 pub fn page(frame: &Frame<'_>, form: Form) -> String {
     let mut page = String::with_capacity(1 << 16);
     for metric in catalogue::all() {
-        family(&mut page, metric, &catalogue::points(metric, frame), form);
+        if form == Form::OpenMetrics || metric.unit != "h" {
+            family(&mut page, metric, &catalogue::points(metric, frame), form);
+        }
     }
     if form == Form::OpenMetrics {
         page.push_str("# EOF\n");

@@ -100,6 +100,10 @@ impl<T> Reading<T> {
             Self::Missing(missing) => Some(*missing),
         }
     }
+    /// Whether it was simply not read: such a field may be left out of a recording, absent reads the same.
+    pub const fn is_not_yet(&self) -> bool {
+        matches!(self, Self::Missing(Missing::NotYet))
+    }
     /// The same reading of something else.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Reading<U> {
         match self {

@@ -66,7 +66,7 @@ words! {
 pub struct Owner {
     /// Who started it.
     pub runtime: Reading<Runtime>,
-    /// Container id, 64 hexadecimal digits.
+    /// Container id: 64 hexadecimal digits, or a name where the runtime uses names (LXC).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_id: Option<String>,
     /// Kubernetes pod uid.

@@ -113,28 +113,38 @@ pub struct PciDevice {
     /// Its address.
     pub address: PciAddress,
     /// What it is; missing for classes that do not matter here.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub kind: Reading<PciKind>,
     /// Class code, 0xCCSSPP.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub class: Reading<u32>,
     /// Vendor id.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub vendor: Reading<u32>,
     /// Device id.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub device: Reading<u32>,
     /// The host bridge (`pci0000:00`).
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub root_bus: Reading<String>,
     /// Bridges between the root and the device, top first.
     pub bridges: Vec<PciAddress>,
     /// Own NUMA node, -1 and absent being unknown.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub numa_node: Reading<u32>,
     /// Node of the nearest ancestor that has one, when the device's own is unknown.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub numa_node_inherited: Reading<u32>,
     /// CPUs that firmware calls local; all CPUs when it does not know.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub local_cpulist: Reading<String>,
     /// The link.
     pub link: Link,
     /// Corrected errors (AER).
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub aer_correctable: Reading<u64>,
     /// Fatal errors (AER).
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub aer_fatal: Reading<u64>,
 }
 
@@ -174,12 +184,16 @@ impl PciDevice {
 #[serde(default)]
 pub struct Link {
     /// Speed per lane now.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub speed: Reading<MegaTransfers>,
     /// Lanes now.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub width: Reading<u32>,
     /// Largest speed.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub speed_max: Reading<MegaTransfers>,
     /// Largest width.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
     pub width_max: Reading<u32>,
 }
 

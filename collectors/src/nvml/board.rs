@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use gpuprod_snapshot::gpu::{Gpm, Gpu, GpuEcc, GpuHealth, GpuPcie, MigInstance, Vendor};
-use gpuprod_snapshot::units::{MegaHertz, Millijoules, Milliwatts};
+use gpuprod_snapshot::units::{MegaHertz, Millijoules, Milliwatts, Nanos};
 use nvml_wrapper_sys::bindings::field_id;
 
 use super::calls::{Code, Device, GPU_IS_LOST, GpmSample, Library, NOT_SUPPORTED, Raw};
 use super::map;
-use crate::{Missing, Reading};
+use crate::{Missing, Reading, now};
 
 /// How often what is read, in samples. What is not read keeps its last reading and is sent again with the next
 /// sample: simpler than a second kind of absence, and these values change slowly.
@@ -70,8 +70,12 @@ pub(super) struct Board {
 #[derive(Debug)]
 struct GpmPair {
     newest: Option<GpmSample>,
+    taken: Nanos,
     spare: GpmSample,
 }
+
+/// nvml.h asks for 100 ms between two samples; closer ones gave NaN on an H200.
+const GPM_SPACING: Nanos = Nanos::from_millis(100);
 
 /// Asks one board, and notes what the answers say of it as a whole.
 struct Asker<'a> {
@@ -363,11 +367,16 @@ fn gpm(
     let library = asker.library;
     if let std::collections::btree_map::Entry::Vacant(vacant) = pairs.entry(instance) {
         match library.gpm_alloc() {
-            Ok(spare) => vacant.insert(GpmPair { newest: None, spare }),
+            Ok(spare) => vacant.insert(GpmPair { newest: None, taken: Nanos(0), spare }),
             Err(code) => return Reading::Missing(map::missing(code)),
         };
     }
     let Some(pair) = pairs.get_mut(&instance) else { return Reading::Missing(Missing::NotYet) };
+    let now = now::boottime();
+    if pair.newest.is_some() && now.saturating_sub(pair.taken) < GPM_SPACING {
+        return Reading::Missing(Missing::NotYet);
+    }
+    pair.taken = now;
     // An instance that lacks it does not speak for the others, so these are not probed under one name.
     let taken = match instance {
         None => asker.ask("gpm sample", |l, d| l.gpm_take(d, None, pair.spare)),
