@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
+    clippy::cast_precision_loss,
     clippy::print_stdout,
     clippy::print_stderr,
     reason = "a test's helpers fail by panicking, read clocks and say what was skipped"
@@ -13,6 +14,8 @@
 mod catalogue;
 #[path = "pure/config.rs"]
 mod config;
+#[path = "pure/device.rs"]
+mod device;
 #[path = "pure/laws.rs"]
 mod laws;
 #[path = "pure/recording.rs"]

@@ -7,7 +7,7 @@ import time
 
 # state -> what should be seen. `state` in the words of the GPU samples; util in percent, power as a share of the
 # enforced limit above which (or below which) a reading would be a surprise. The ranges come from public reports
-# of H100 and A100 boards; an H200 stood within all of them.
+# of H100 and A100 boards; an H200 stood within them, but for the starved loader's swings.
 EXPECTED = {
     "bare_idle": {"state": "idle", "util": [0, 5], "power_ratio": [0.0, 0.25], "process": False},
     "context_small": {"state": "context_only", "util": [0, 5], "power_ratio": [0.05, 0.40], "process": True},
