@@ -65,12 +65,15 @@ pub(crate) fn disk(view: &View<'_>, name: &str) -> Result<Blame, Rejected> {
 
 fn gates(view: &View<'_>, name: &str, track: &Track, began: Option<Nanos>, ratio: f64) -> Result<Blame, Rejected> {
     let reject = |why: String| Rejected { cause: Cause::Storage, of: name.into(), why };
-    let Some(latency) = track.deviation(view.policy) else {
+    if !track.mature(view.policy) {
         return Err(reject(format!("its own latency baseline is not learnt yet ({} blocks)", track.blocks())));
+    }
+    let Some(latency) = track.deviation(view.policy) else {
+        return Err(reject("too few operations in the last block to tell its latency".into()));
     };
-    if latency.ratio() < ratio {
+    if latency.ratio() < ratio || latency.z < view.policy.deviation_z {
         return Err(reject(format!(
-            "latency {} ms is {} x its normal {} ms, below {} x",
+            "latency {} ms is {} x its normal {} ms, not {} x and more",
             Micro::from_f64(latency.value),
             Micro::from_f64(latency.ratio()),
             Micro::from_f64(latency.normal),
@@ -107,7 +110,7 @@ fn gates(view: &View<'_>, name: &str, track: &Track, began: Option<Nanos>, ratio
         unit: "ms".into(),
         normal: Some(latency.as_normal()),
     }];
-    if let Some(rho) = rho {
+    if let Some(rho) = rho.filter(|_| coupled) {
         evidence.push(Evidence {
             what: "rank correlation of its latency with the deficit".into(),
             of: name.into(),

@@ -6,7 +6,7 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::rule::{Claim, Outcome};
-use crate::{Policy, RuleId, Severity, UnitId, entries};
+use crate::{Cause, Policy, RuleId, Severity, UnitId, entries};
 
 /// Holds of all rules, by rule and unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,8 +55,7 @@ impl Holds {
             (Outcome::Claim(claim), Some(active)) => active.renew(claim, now, policy),
             (Outcome::Claim(claim), None) => {
                 if claim.severity == Severity::Info || held_long_enough(&claim, now, policy) {
-                    let (since, since_realtime) = (now.boottime, now.realtime);
-                    self.active.insert(key, Active { claim, since, since_realtime, current: true, quiet_since: None });
+                    self.active.insert(key, Active::begin(claim, now));
                 }
             }
             (_, Some(active)) => {
@@ -77,39 +76,35 @@ impl Active {
     }
 
     fn renew(&mut self, claim: Claim, now: Now, policy: &Policy) {
-        match (self.claim.severity, claim.severity) {
+        let blamed = self.claim.severity > Severity::Info;
+        let blames = claim.severity > Severity::Info;
+        // Less than what is held: information after blame, or a cause that can no longer be named. It has to stay
+        // away as long as silence would, or the finding would flap.
+        let named = |claim: &Claim| claim.cause.is_some_and(|cause| cause != Cause::Unexplained);
+        let retreats = blamed && (!blames || (named(&self.claim) && !named(&claim)));
+        if retreats {
+            self.current = false;
+            if self.quiet_for(now) >= policy.starved_clear_ns {
+                *self = Self::begin(claim, now);
+            }
+        } else if !blamed && blames {
             // Blame follows information when its own hold is over.
-            (Severity::Info, severity) if severity > Severity::Info => {
-                if held_long_enough(&claim, now, policy) {
-                    *self = Self {
-                        claim,
-                        since: now.boottime,
-                        since_realtime: now.realtime,
-                        current: true,
-                        quiet_since: None,
-                    };
-                }
+            if held_long_enough(&claim, now, policy) {
+                *self = Self::begin(claim, now);
             }
-            // Information after blame: the harm is over, the sync is not.
-            (severity, Severity::Info) if severity > Severity::Info => {
-                self.current = false;
-                if self.quiet_for(now) >= policy.starved_clear_ns {
-                    *self = Self {
-                        claim,
-                        since: now.boottime,
-                        since_realtime: now.realtime,
-                        current: true,
-                        quiet_since: None,
-                    };
-                }
-            }
-            (severity, _) => {
-                // A finding may get worse, never better, while it lasts: no flapping between severities.
-                self.claim = Claim { severity: severity.max(claim.severity), onset: self.claim.onset, ..claim };
-                self.current = true;
-                self.quiet_since = None;
-            }
+        } else if claim.object == self.claim.object {
+            // A finding may get worse, never better, while it lasts: no flapping between severities.
+            let severity = self.claim.severity.max(claim.severity);
+            self.claim = Claim { severity, onset: self.claim.onset, ..claim };
+            self.current = true;
+            self.quiet_since = None;
+        } else {
+            *self = Self::begin(claim, now);
         }
+    }
+
+    fn begin(claim: Claim, now: Now) -> Self {
+        Self { claim, since: now.boottime, since_realtime: now.realtime, current: true, quiet_since: None }
     }
 }
 

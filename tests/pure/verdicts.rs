@@ -1,6 +1,7 @@
 //! Labelled scenarios: the verdict must be right where its author says what is right, and silent where its
 //! author wants silence.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use gpuprod::pipeline::Pipeline;
@@ -109,6 +110,21 @@ fn faults(scenario: &Scenario) -> Vec<String> {
             if same > 1 {
                 faults.push(format!("{same} findings about {}", finding.subject));
             }
+        }
+    }
+    // Nobody is paged twice for one trouble: blame of an object comes once and stays until it is lifted.
+    let blamed: Vec<BTreeSet<&str>> = seen
+        .iter()
+        .map(|seen| {
+            let loud = seen.findings.iter().filter(|finding| finding.severity > Severity::Info);
+            loud.map(|finding| finding.subject.as_str()).collect()
+        })
+        .collect();
+    let subjects: BTreeSet<&str> = blamed.iter().flatten().copied().collect();
+    for subject in subjects {
+        let rises = blamed.windows(2).filter(|pair| !pair[0].contains(subject) && pair[1].contains(subject)).count();
+        if rises > 1 {
+            faults.push(format!("{subject} was blamed {rises} times"));
         }
     }
     faults.truncate(12);
