@@ -107,13 +107,14 @@ class Story:
         return (self.reads(span[1]) - self.reads(span[0])) / (span[1] - span[0])
 
     def lost(self, span, healthy):
-        """Seconds that were not worked: the integral of 1 - rate / healthy rate, a second above it being no credit."""
-        total, at = 0.0, span[0]
-        while at < span[1]:
-            to = min(at + 1.0, span[1])
-            total += max(0.0, to - at - (self.reads(to) - self.reads(at)) / healthy)
-            at = to
-        return total
+        """Seconds that were not worked, by the pump's log: (1 - rate / healthy rate) x time. What the ledger calls
+        unknown (an agent that got no CPU) is no loss to anybody's account, and left out in proportion."""
+        length = span[1] - span[0]
+        blind = max(sum(self.booked(span, "unknown", reason)[0] for reason in self.reasons("unknown")), 0.0)
+        return (length - (self.reads(span[1]) - self.reads(span[0])) / healthy) * (1 - blind / length)
+
+    def reasons(self, bucket):
+        return sorted({reason for page in self.pages for _, of, reason in page["ledger"] if of == bucket})
 
     def booked(self, span, bucket, reason):
         """What the ledger booked between two instants, per GPU, straight between two pages."""
@@ -137,10 +138,12 @@ class Story:
         count = millis = 0
         for name in names:
             lines = [row for row in self.disks if row[1] == name and span[0] <= row[0] <= span[1]]
+            if not lines:
+                continue
             first, last = lines[0], lines[-1]
             count += last[2] - first[2] + last[4] - first[4]
             millis += last[3] - first[3] + last[5] - first[5]
-        return millis / count
+        return millis / count if count else float("nan")
 
 
 # ---- claims -----------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@
 set -u
 . /payload/settings 2>/dev/null
 # Per member, in KiB. With the speed, they make the rebuild last about two and a half minutes.
-SIZE=${SIZE:-1258291}
-REBUILD_SPEED=${REBUILD_SPEED:-8000}
+SIZE=${SIZE:-1884000}
+REBUILD_SPEED=${REBUILD_SPEED:-12000}
 CHECK_SPEED=${CHECK_SPEED:-1000}
 PUMP_IOPS=${PUMP_IOPS:-200}      # of 300 that three drives of 100 can give
 PUMP_IOPS_SLOW=${PUMP_IOPS_SLOW:-80}
@@ -180,11 +180,10 @@ if [ -n "${recorder:-}" ]; then kill -INT "$recorder"; wait "$recorder"; fi
 
 # ---- the hung driver ------------------------------------------------------------------------------------------------
 
-workers() { # pids of living NVML children, each with the state letters of its threads
+workers() { # pids of living NVML children: what runs the agent's program and is not the agent
   for process in /proc/[0-9]*; do
-    { tr '\0' ' ' < "$process/cmdline"; } 2>/dev/null | grep -q ' nvml-worker ' || continue
-    read -r _ _ letter _ 2>/dev/null < "$process/stat" || continue
-    [ "$letter" = Z ] || echo "${process##*/}"
+    pid=${process##*/}
+    [ "$process/exe" -ef /payload/gpuprod ] && [ "$pid" != "$agent" ] && echo "$pid"
   done
 }
 letters() { for thread in /proc/$1/task/*/stat; do read -r _ _ letter _ < "$thread" && printf %s "$letter"; done 2>/dev/null; }
@@ -218,6 +217,7 @@ kill -TERM $agent
 event asked "$(now)"
 poll 15 mourned $agent && event gone "$(now)"
 wait $agent; event code $?
+agent=
 event left "$(workers | tr '\n' ' ')"
 phase hung-again
 start_agent
