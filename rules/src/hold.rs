@@ -78,11 +78,11 @@ impl Active {
     fn renew(&mut self, claim: Claim, now: Now, policy: &Policy) {
         let blamed = self.claim.severity > Severity::Info;
         let blames = claim.severity > Severity::Info;
-        // Less than what is held: information after blame, or a cause that can no longer be named. It has to stay
-        // away as long as silence would, or the finding would flap.
-        let named = |claim: &Claim| claim.cause.is_some_and(|cause| cause != Cause::Unexplained);
-        let retreats = blamed && (!blames || (named(&self.claim) && !named(&claim)));
-        if retreats {
+        // Blame that has named an object keeps it: information, another object or none is, for the held one, silence,
+        // and has to last as long. When an array's sync ends, its slow members would else be blamed in its place.
+        let named = self.claim.cause.is_some_and(|cause| cause != Cause::Unexplained);
+        let elsewhere = named && claim.object != self.claim.object;
+        if blamed && (!blames || elsewhere) {
             self.current = false;
             if self.quiet_for(now) >= policy.starved_clear_ns {
                 *self = Self::begin(claim, now);
