@@ -1,7 +1,7 @@
 //! Whose doing it was: the gates that a candidate for storage has to pass.
 //!
 //! 1. *Deviation*: the victim's progress is below its own baseline (z, effect, CUSUM).
-//! 2. *Saturation*: the candidate's latency is above its own baseline.
+//! 2. *Saturation*: the candidate's latency is above its own baseline, and so is what it has in flight.
 //! 3. *Order and coupling*: the candidate did not begin after the victim, and the victim uses it; correlation of
 //!    its latency with the deficit raises the confidence.
 //!
@@ -14,8 +14,9 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::storage::{MdArray, SyncState};
 use gpuprod_snapshot::units::Nanos;
 
-use crate::baseline::{Deviation, Track, spearman};
+use crate::baseline::{Deviation, spearman};
 use crate::rule::View;
+use crate::signals::StorageSignals;
 use crate::{Cause, Evidence, Micro, Part, Rejected};
 
 /// Weight of each gate in the confidence, 1 - product of (1 - p).
@@ -53,17 +54,18 @@ pub(crate) fn array(view: &View<'_>, array: &MdArray) -> Result<Blame, Rejected>
         return Err(reject("no sync is running".into()));
     }
     let signals = view.host.signals.arrays.get(&array.name).ok_or_else(|| reject("no latency was read yet".into()))?;
-    gates(view, &array.name, &signals.latency, signals.sync_since, view.policy.sync_await_ratio)
+    gates(view, &array.name, signals, view.policy.sync_await_ratio)
 }
 
 /// The gates of a plain disk.
 pub(crate) fn disk(view: &View<'_>, name: &str) -> Result<Blame, Rejected> {
     let reject = |why: String| Rejected { cause: Cause::Storage, of: name.into(), why };
-    let track = view.host.signals.disks.get(name).ok_or_else(|| reject("no latency was read yet".into()))?;
-    gates(view, name, track, None, view.policy.disk_await_ratio)
+    let signals = view.host.signals.disks.get(name).ok_or_else(|| reject("no latency was read yet".into()))?;
+    gates(view, name, signals, view.policy.disk_await_ratio)
 }
 
-fn gates(view: &View<'_>, name: &str, track: &Track, began: Option<Nanos>, ratio: f64) -> Result<Blame, Rejected> {
+fn gates(view: &View<'_>, name: &str, signals: &StorageSignals, ratio: f64) -> Result<Blame, Rejected> {
+    let track = &signals.latency;
     let reject = |why: String| Rejected { cause: Cause::Storage, of: name.into(), why };
     if !track.mature(view.policy) {
         return Err(reject(format!("its own latency baseline is not learnt yet ({} blocks)", track.blocks())));
@@ -80,9 +82,18 @@ fn gates(view: &View<'_>, name: &str, track: &Track, began: Option<Nanos>, ratio
             Micro::from_f64(ratio)
         )));
     }
+    if let Some(in_flight) = signals.in_flight.deviation(view.policy)
+        && in_flight.value <= in_flight.normal * ratio
+    {
+        return Err(reject(format!(
+            "{} operations in flight, normal {}: they wait longer one by one, but no queue has formed",
+            Micro::from_f64(in_flight.value),
+            Micro::from_f64(in_flight.normal)
+        )));
+    }
     let victim = view.unit.deviation.as_ref().and_then(|deviation| deviation.onset);
     // The later of the two beginnings: a sync that was harmless at first, latency that rose before any sync.
-    let cause = began.max(latency.onset);
+    let cause = signals.sync_since.max(latency.onset);
     if let (Some(victim), Some(cause)) = (victim, cause) {
         let slack = view.policy.block_ns.0.saturating_mul(u64::from(view.policy.order_slack_blocks));
         if cause.0 > victim.0.saturating_add(slack) {

@@ -105,6 +105,15 @@ impl Track {
         }
     }
 
+    /// Takes over the scatter of a reference as its own, as parts of the reference's median: what is measured
+    /// against a reference that has just been learnt need not be learnt for as long again.
+    pub(crate) fn seed(&mut self, reference: &Self) {
+        if self.healthy.is_empty() && reference.median > 0.0 {
+            self.healthy = reference.healthy.iter().map(|value| value / reference.median).collect();
+            self.learn();
+        }
+    }
+
     fn learn(&mut self) {
         let mut values: Vec<f64> = self.healthy.iter().copied().collect();
         self.median = median(&mut values);

@@ -30,12 +30,12 @@ pub(crate) struct Signals {
     /// By URL.
     #[serde(with = "entries")]
     pub(crate) engines: BTreeMap<String, EngineSignals>,
-    /// Milliseconds per operation, by disk.
+    /// By disk.
     #[serde(with = "entries")]
-    pub(crate) disks: BTreeMap<String, Track>,
-    /// By array.
+    pub(crate) disks: BTreeMap<String, StorageSignals>,
+    /// By array: of its members in sync.
     #[serde(with = "entries")]
-    pub(crate) arrays: BTreeMap<String, ArraySignals>,
+    pub(crate) arrays: BTreeMap<String, StorageSignals>,
     block: Option<u64>,
 }
 
@@ -54,13 +54,36 @@ pub(crate) struct EngineSignals {
     trail: VecDeque<(Nanos, f64, Option<f64>, f64)>,
 }
 
-/// What was learnt about an array.
+/// What was learnt about a disk or an array.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ArraySignals {
-    /// Milliseconds per operation of the members in sync.
+pub(crate) struct StorageSignals {
+    /// Milliseconds per operation.
     pub(crate) latency: Track,
+    /// Operations in flight, on average (Little: time summed over operations, per time). Latency alone can rise
+    /// because the reader was throttled into bursts; then less is in flight, not more.
+    pub(crate) in_flight: Track,
     /// The sync under way was first seen at.
     pub(crate) sync_since: Option<Nanos>,
+}
+
+impl StorageSignals {
+    fn new() -> Self {
+        Self {
+            latency: Track::new(Worse::Higher, ENOUGH_OPERATIONS),
+            in_flight: Track::new(Worse::Higher, ENOUGH_SECONDS),
+            sync_since: None,
+        }
+    }
+
+    fn add(&mut self, operations: f64, millis: f64, seconds: f64) {
+        self.latency.add(millis, operations);
+        self.in_flight.add(millis / 1e3, seconds);
+    }
+
+    fn close(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
+        self.latency.close(start, healthy, policy);
+        self.in_flight.close(start, healthy, policy);
+    }
 }
 
 /// Subjects whose blocks may not become part of a baseline now.
@@ -103,11 +126,11 @@ impl Signals {
             }
             engine.ratio.close(start, healthy, policy);
         }
-        for (name, track) in &mut self.disks {
-            track.close(start, !suspect.disks.contains(name), policy);
+        for (name, disk) in &mut self.disks {
+            disk.close(start, !suspect.disks.contains(name), policy);
         }
         for (name, array) in &mut self.arrays {
-            array.latency.close(start, !suspect.arrays.contains(name), policy);
+            array.close(start, !suspect.arrays.contains(name), policy);
         }
     }
 
@@ -125,9 +148,10 @@ impl Signals {
     }
 
     fn storage(&mut self, window: &Window) {
-        let Some((old, new, _)) = window.pair(|tick| &tick.block) else {
+        let Some((old, new, between)) = window.pair(|tick| &tick.block) else {
             return;
         };
+        let seconds = between.as_secs_f64();
         let mut deltas: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for device in &new.devices {
             let before = old.devices.iter().find(|before| before.name == device.name && before.dev == device.dev);
@@ -136,19 +160,14 @@ impl Signals {
                 continue;
             };
             deltas.insert(&device.name, (operations, millis));
-            self.disks
-                .entry(device.name.clone())
-                .or_insert_with(|| Track::new(Worse::Higher, ENOUGH_OPERATIONS))
-                .add(millis, operations);
+            let disk = self.disks.entry(device.name.clone()).or_insert_with(StorageSignals::new);
+            disk.add(operations, millis, seconds);
         }
         let Some(md) = window.value(Source::Md, |tick| &tick.md).get().copied() else {
             return;
         };
         for array in &md.arrays {
-            let signals = self.arrays.entry(array.name.clone()).or_insert_with(|| ArraySignals {
-                latency: Track::new(Worse::Higher, ENOUGH_OPERATIONS),
-                sync_since: None,
-            });
+            let signals = self.arrays.entry(array.name.clone()).or_insert_with(StorageSignals::new);
             let running = array.sync.get() == Some(&SyncState::Running);
             let now = window.last.stamp.boottime;
             signals.sync_since = running.then(|| signals.sync_since.unwrap_or(now));
@@ -159,7 +178,7 @@ impl Signals {
             });
             for disk in disks_of(&steady, new, md) {
                 if let Some((operations, millis)) = deltas.get(disk.as_str()) {
-                    signals.latency.add(*millis, *operations);
+                    signals.add(*operations, *millis, seconds);
                 }
             }
         }
@@ -198,6 +217,9 @@ impl EngineSignals {
             let batch = running.checked_ilog2().unwrap_or(0);
             let reference = self.reference.entry(batch).or_insert_with(|| Track::new(Worse::Lower, ENOUGH_SECONDS));
             reference.add(work, seconds);
+            if reference.mature(policy) {
+                self.ratio.seed(reference);
+            }
             reference.normal(policy).filter(|normal| *normal > 0.0).map(|normal| rate / normal)
         });
         if let Some(ratio) = ratio {
@@ -253,5 +275,5 @@ fn latency(before: &IoCounters, after: &IoCounters) -> Option<(f64, f64)> {
     let operations = after.reads.checked_sub(before.reads)?.checked_add(after.writes.checked_sub(before.writes)?)?;
     let millis =
         u64::from(after.read_ms.wrapping_sub(before.read_ms)) + u64::from(after.write_ms.wrapping_sub(before.write_ms));
-    (operations > 0).then(|| (to_f64(operations), to_f64(millis)))
+    Some((to_f64(operations), to_f64(millis)))
 }
