@@ -1,6 +1,6 @@
 //! The configuration: one section per room, every key with a default, unknown keys are errors.
 //!
-//! [`keys`] is the one table of keys; the default file and the schema are printed from it, and tests hold it
+//! [`keys()`] is the one table of keys; the default file and the schema are printed from it, and tests hold it
 //! against the types below.
 
 pub mod duration;
