@@ -17,6 +17,7 @@ mod join;
 mod judge;
 mod judgement;
 pub mod ledger;
+mod number;
 mod policy;
 mod rule;
 mod signals;
@@ -31,8 +32,9 @@ pub use judgement::{
     Evidence, Finding, Judgement, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity, UnitId, UnitJudgement,
 };
 pub use ledger::Ledger;
+pub use number::{Micro, Part};
 pub use policy::Policy;
 pub use rule::{Claim, Outcome, RULES, Rule, View};
 pub use words::{
-    Bucket, Cause, Class, Fault, Loading, Micro, Overhead, Part, Progress, RuleId, State, Unknown, Weight, WeightSource,
+    Bucket, Cause, Class, Fault, Loading, Overhead, Progress, RuleId, State, Unknown, Weight, WeightSource,
 };

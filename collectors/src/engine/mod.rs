@@ -1,4 +1,4 @@
-//! LLM serving engines by their metrics pages: fetch ([`scrape`]), read ([`exposition`]), translate ([`page`]).
+//! LLM serving engines by their metrics pages: fetch (`scrape`), read ([`exposition`]), translate ([`page`]).
 
 mod aliases;
 pub mod exposition;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use gpuprod_snapshot::gpu::{Gpm, Gpu, GpuEcc, GpuHealth, GpuPcie, MigInstance, Vendor};
-use gpuprod_snapshot::units::{MegaHertz, Millijoules, Milliwatts, Nanos};
+use gpuprod_snapshot::gpu::{Gpu, GpuEcc, GpuHealth, GpuPcie, MigInstance, Vendor};
+use gpuprod_snapshot::units::{MegaHertz, Millijoules, Milliwatts};
 use nvml_wrapper_sys::bindings::field_id;
 
-use super::calls::{Code, Device, GPU_IS_LOST, GpmSample, Library, NOT_SUPPORTED, Raw};
+use super::calls::{Code, Device, GPU_IS_LOST, Library, NOT_SUPPORTED, Raw};
+use super::gpm::{GpmPair, gpm};
 use super::map;
-use crate::{Missing, Reading, now};
+use crate::{Missing, Reading};
 
 /// How often what is read, in samples. What is not read keeps its last reading and is sent again with the next
 /// sample: simpler than a second kind of absence, and these values change slowly.
@@ -66,21 +67,10 @@ pub(super) struct Board {
     seen: u64,
 }
 
-/// Two samples: the newest that was taken, and one to take the next into.
-#[derive(Debug)]
-struct GpmPair {
-    newest: Option<GpmSample>,
-    taken: Nanos,
-    spare: GpmSample,
-}
-
-/// nvml.h asks for 100 ms between two samples; closer ones gave NaN on an H200.
-const GPM_SPACING: Nanos = Nanos::from_millis(100);
-
 /// Asks one board, and notes what the answers say of it as a whole.
-struct Asker<'a> {
-    library: &'a Library,
-    device: Device,
+pub(super) struct Asker<'a> {
+    pub(super) library: &'a Library,
+    pub(super) device: Device,
     sample: u64,
     probe: u64,
     lacking: &'a mut BTreeMap<&'static str, u64>,
@@ -88,7 +78,7 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    fn ask<T>(&mut self, name: &'static str, call: impl FnOnce(&Library, Device) -> Raw<T>) -> Raw<T> {
+    pub(super) fn ask<T>(&mut self, name: &'static str, call: impl FnOnce(&Library, Device) -> Raw<T>) -> Raw<T> {
         // Each call on a lost board may wait for seconds in the driver: one such answer is enough.
         if self.health == GpuHealth::Lost {
             return Err(GPU_IS_LOST);
@@ -352,51 +342,4 @@ fn instances(asker: &mut Asker<'_>, on: bool) -> Vec<(Device, MigInstance)> {
     }
     found.sort_by_key(|(_, instance)| instance.gi);
     found
-}
-
-/// Takes the next sample and gives the activity since the one before.
-fn gpm(
-    asker: &mut Asker<'_>,
-    pairs: &mut BTreeMap<Option<u32>, GpmPair>,
-    supported: bool,
-    instance: Option<u32>,
-) -> Reading<Gpm> {
-    if !supported {
-        return Reading::Missing(Missing::Unsupported);
-    }
-    let library = asker.library;
-    if let std::collections::btree_map::Entry::Vacant(vacant) = pairs.entry(instance) {
-        match library.gpm_alloc() {
-            Ok(spare) => vacant.insert(GpmPair { newest: None, taken: Nanos(0), spare }),
-            Err(code) => return Reading::Missing(map::missing(code)),
-        };
-    }
-    let Some(pair) = pairs.get_mut(&instance) else { return Reading::Missing(Missing::NotYet) };
-    let now = now::boottime();
-    if pair.newest.is_some() && now.saturating_sub(pair.taken) < GPM_SPACING {
-        return Reading::Missing(Missing::NotYet);
-    }
-    pair.taken = now;
-    // An instance that lacks it does not speak for the others, so these are not probed under one name.
-    let taken = match instance {
-        None => asker.ask("gpm sample", |l, d| l.gpm_take(d, None, pair.spare)),
-        Some(_) => library.gpm_take(asker.device, instance, pair.spare),
-    };
-    if let Err(code) = taken {
-        return Reading::Missing(map::missing(code));
-    }
-    match pair.newest {
-        Some(older) => {
-            pair.newest = Some(pair.spare);
-            pair.spare = older;
-            map::gpm(library.gpm_metrics(older, pair.newest.unwrap_or(older), map::GPM_METRICS))
-        }
-        None => match library.gpm_alloc() {
-            Ok(next) => {
-                pair.newest = Some(std::mem::replace(&mut pair.spare, next));
-                Reading::Missing(Missing::NotYet)
-            }
-            Err(code) => Reading::Missing(map::missing(code)),
-        },
-    }
 }

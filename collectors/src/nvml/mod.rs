@@ -17,6 +17,7 @@ use crate::{CollectError, Collector, Focus, Host, Missing, Options, Part, Readin
 mod board;
 mod calls;
 mod child;
+mod gpm;
 mod map;
 mod names;
 mod sweep;
