@@ -27,6 +27,7 @@ pub struct Judgement {
     /// The tick's time.
     pub stamp: Stamp,
     /// The tick's nominal length.
+    #[serde(rename = "period_ns")]
     pub period: Nanos,
     /// Every known unit, by id; a unit that was lost stays.
     pub units: Vec<UnitJudgement>,
@@ -57,6 +58,7 @@ pub struct UnitJudgement {
     #[serde(flatten)]
     pub state: State,
     /// In this state since (CLOCK_BOOTTIME).
+    #[serde(rename = "since_ns")]
     pub since: Nanos,
     /// How productive, and on whose word.
     pub weight: Weight,
@@ -111,10 +113,13 @@ pub struct Finding {
     /// Units that suffer from it.
     pub victims: Vec<UnitId>,
     /// First bad block, CLOCK_BOOTTIME: an estimate, nothing is booked back to it.
+    #[serde(rename = "onset_ns")]
     pub onset: Nanos,
     /// Confirmed at, CLOCK_BOOTTIME.
+    #[serde(rename = "since_ns")]
     pub since: Nanos,
     /// The same instant of the wall clock.
+    #[serde(rename = "since_realtime_ns")]
     pub since_realtime: Nanos,
     /// How sure.
     pub confidence: Part,
@@ -211,5 +216,6 @@ pub struct Probe {
     /// The call that is stuck.
     pub call: String,
     /// For how long.
+    #[serde(rename = "age_ns")]
     pub age: Nanos,
 }

@@ -116,7 +116,7 @@ fn without_a_gpu_it_serves_and_ends() {
     assert!(agent.get("/nothing").0.starts_with("HTTP/1.1 404"));
     assert!(agent.ask("POST /metrics HTTP/1.1\r\ncontent-length: 0").0.starts_with("HTTP/1.1 405"));
     let frame: serde_json::Value = serde_json::from_str(&agent.get("/api/v1/frame").1).unwrap();
-    assert!(frame["known"]["psi"]["at"].is_u64() && frame["known"]["proc"].is_null());
+    assert!(frame["known"]["psi"]["at_ns"].is_u64() && frame["known"]["proc"].is_null());
 
     // Clients that take every place and never ask are thrown out; the next one is served.
     let idle: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(agent.address).unwrap()).collect();

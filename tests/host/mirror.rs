@@ -65,13 +65,13 @@ fn said(tick: &Tick) -> Value {
     let object = json.as_object_mut().unwrap();
     object.retain(|key, _| Source::ALL.iter().any(|source| source.as_str() == key));
     for sample in object.values_mut() {
-        for time in ["at", "took", "why"] {
+        for time in ["at_ns", "took_ns", "why"] {
             sample.as_object_mut().unwrap().remove(time);
         }
     }
     for engine in json.pointer_mut("/engine/value/engines").and_then(Value::as_array_mut).into_iter().flatten() {
         // The words of a failure are the reader's own.
-        for key in ["at", "why"] {
+        for key in ["at_ns", "why"] {
             engine.as_object_mut().unwrap().remove(key);
         }
     }

@@ -25,8 +25,8 @@ def frame_of(text):
     stamp = judgement["stamp"]
     gpu = known.get("gpu") or {}
     return {
-        "at": stamp["boottime"] / 1e9,
-        "realtime": stamp["realtime"] / 1e9,
+        "at": stamp["boottime_ns"] / 1e9,
+        "realtime": stamp["realtime_ns"] / 1e9,
         "states": {unit["unit"]: (unit["state"], unit.get("reason", "")) for unit in judgement["units"]},
         "findings": judgement["findings"],
         "probes": judgement["probes"],
@@ -240,7 +240,7 @@ def rebuild(story, healthy):
     claim(naming, "rebuild: storage is blamed")
     if not naming:
         return
-    confirmed = min(finding["since"] for _, finding in naming) / 1e9
+    confirmed = min(finding["since_ns"] for _, finding in naming) / 1e9
     last = naming[-1][0]["at"]
     cleared = next((frame["at"] for frame in story.frames if frame["at"] > last), last)
     claim(confirmed - began <= 75, "rebuild: confirmed", f"{confirmed - began:.1f} s after the member failed")

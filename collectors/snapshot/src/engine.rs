@@ -43,6 +43,7 @@ pub struct Engine {
     /// Where it was asked, without credentials.
     pub url: String,
     /// When this page was complete, CLOCK_BOOTTIME: engines are asked one after the other.
+    #[serde(rename = "at_ns")]
     pub at: Nanos,
     /// The page: there, or why not (refused, timed out, not an engine's).
     pub page: Reading<PageSize>,
@@ -54,6 +55,7 @@ pub struct Engine {
     /// The model's served name.
     pub model: Reading<String>,
     /// Unix time at which the engine's process started.
+    #[serde(rename = "started_ns")]
     pub started: Reading<Nanos>,
     /// Requests in execution.
     pub running: Reading<u64>,
@@ -111,6 +113,7 @@ pub struct Histogram {
     /// Observations.
     pub count: u64,
     /// Their sum.
+    #[serde(rename = "sum_ns")]
     pub sum: Nanos,
     /// Upper bound and cumulative count, ascending, without the infinite one.
     pub buckets: Vec<(Nanos, u64)>,

@@ -212,6 +212,7 @@ pub struct Xid {
     /// The kernel's record number: (boot, seq) is the identity of an event.
     pub seq: u64,
     /// Time of the record since boot (CLOCK_MONOTONIC).
+    #[serde(rename = "at_ns")]
     pub at: Nanos,
     /// The code. A "has fallen off the bus" line without a code counts as 79.
     pub code: u32,

@@ -61,6 +61,7 @@ pub struct Stall {
     /// Average over 300 s.
     pub avg300: Ppb,
     /// Total, current at the time of the read: rates are differences of this.
+    #[serde(rename = "total_ns")]
     pub total: Nanos,
 }
 
@@ -71,10 +72,13 @@ pub struct Cpu {
     /// Online CPUs.
     pub online: Reading<u32>,
     /// Time not idle, over all CPUs.
+    #[serde(rename = "busy_ns")]
     pub busy: Reading<Nanos>,
     /// Time idle with I/O outstanding.
+    #[serde(rename = "iowait_ns")]
     pub iowait: Reading<Nanos>,
     /// Time taken by the hypervisor.
+    #[serde(rename = "steal_ns")]
     pub steal: Reading<Nanos>,
     /// Memory of the node.
     pub mem_total: Reading<Bytes>,
@@ -97,6 +101,7 @@ pub struct Process {
     /// Pid in our namespace.
     pub pid: u32,
     /// Start after boot.
+    #[serde(rename = "start_ns")]
     pub start: Reading<Nanos>,
     /// Parent.
     pub ppid: Reading<u32>,
@@ -113,6 +118,7 @@ pub struct Process {
     /// Where the first blocked thread waits in the kernel.
     pub wchan: Reading<String>,
     /// User and system time of all live threads.
+    #[serde(rename = "cpu_ns")]
     pub cpu: Reading<Nanos>,
     /// Resident memory.
     pub rss: Reading<Bytes>,

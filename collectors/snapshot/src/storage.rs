@@ -107,6 +107,7 @@ pub struct MdArray {
     /// mdstat's percentage, as printed (truncated).
     pub sync_percent: Reading<Ppb>,
     /// mdstat's estimate of the end; garbage when speed is about zero.
+    #[serde(rename = "sync_finish_ns")]
     pub sync_finish: Reading<Nanos>,
     /// Speed per member, the kernel's estimate.
     pub sync_speed: Reading<BytesPerSecond>,
@@ -281,6 +282,7 @@ pub struct NvmeController {
     /// Media errors.
     pub media_errors: Reading<u64>,
     /// Time in host-managed thermal throttling.
+    #[serde(rename = "throttled_ns")]
     pub throttled: Reading<Nanos>,
 }
 
@@ -311,8 +313,10 @@ pub struct FsMount {
     /// Operations completed.
     pub ops: Reading<u64>,
     /// Time from request to answer.
+    #[serde(rename = "rtt_ns")]
     pub rtt: Reading<Nanos>,
     /// Time in the client's queue.
+    #[serde(rename = "queue_ns")]
     pub queue: Reading<Nanos>,
     /// Bytes read from the server.
     pub read: Reading<Bytes>,

@@ -25,6 +25,7 @@ pub struct Cgroup {
     /// What the path says of its owner.
     pub owner: Owner,
     /// CPU time used.
+    #[serde(rename = "cpu_used_ns")]
     pub cpu_used: Reading<Nanos>,
     /// Quota periods that passed.
     pub periods: Reading<u64>,

@@ -20,10 +20,13 @@ pub struct Stamp {
     /// Which boot the two counting clocks belong to.
     pub boot_id: BootId,
     /// CLOCK_BOOTTIME.
+    #[serde(rename = "boottime_ns")]
     pub boottime: Nanos,
     /// CLOCK_MONOTONIC.
+    #[serde(rename = "monotonic_ns")]
     pub monotonic: Nanos,
     /// CLOCK_REALTIME since the Unix epoch.
+    #[serde(rename = "realtime_ns")]
     pub realtime: Nanos,
 }
 
@@ -33,6 +36,7 @@ pub struct Hung {
     /// The call in progress, as the stuck thread names itself (`nvmlDeviceGetPowerUsage`).
     pub call: String,
     /// When it was asked for, CLOCK_BOOTTIME.
+    #[serde(rename = "since_ns")]
     pub since: Nanos,
 }
 
@@ -40,8 +44,10 @@ pub struct Hung {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample<T> {
     /// When the read was complete, CLOCK_BOOTTIME. Rates divide by differences of this, never of the tick's time.
+    #[serde(rename = "at_ns")]
     pub at: Nanos,
     /// How long the read took.
+    #[serde(rename = "took_ns")]
     pub took: Nanos,
     /// What was read, or why the source as a whole gave nothing.
     #[serde(default)]
@@ -95,6 +101,7 @@ macro_rules! sources {
             /// When the tick was put together.
             pub stamp: Stamp,
             /// The tick's nominal length.
+            #[serde(rename = "period_ns")]
             pub period: Nanos,
             $($(#[$meta])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $field: Option<Sample<$ty>>,)+
         }

@@ -35,6 +35,7 @@ pub struct Share {
     /// Slices of the whole GPU.
     pub slices_whole: u32,
     /// Time observed, the unknown included.
+    #[serde(rename = "observed_ns")]
     pub observed: Nanos,
     /// Time per state, in the order of states; sums to `observed`.
     pub states: Vec<(State, Nanos)>,
