@@ -3,7 +3,8 @@
 #   healthy    a pump reads a RAID5 and its page shows tokens; eight fake GPUs read 84 % and name it as their process
 #   other      control arm: an array that the pump does not read rebuilds
 #   check      control arm: a scrub of the pump's array that costs it next to nothing
-#   throttled  control arm: the pump's cgroup is slowed by io.max; rest: it recovers
+#   throttled  control arm: the pump's cgroup is slowed by io.max; throttled-sync: 45 s later, while it still is, a scrub
+#              of its array runs as fast as the rebuild will and its members answer late; rest: both are over, it recovers
 #   rebuild    a spare is added and a member fails; the rebuild takes what it needs; after: it has ended
 #   hung       the driver hangs in state D; the agent is ended, started again, and the driver comes back
 #
@@ -156,6 +157,12 @@ phase throttled
 read -r md0 < /sys/block/md0/dev
 echo "$md0 riops=$PUMP_IOPS_SLOW" > /sys/fs/cgroup/job/io.max
 sleep 45
+phase throttled-sync
+for limit in max min; do echo "$REBUILD_SPEED" > /sys/block/md0/md/sync_speed_$limit; done
+echo check > /sys/block/md0/md/sync_action
+sleep 45
+echo idle > /sys/block/md0/md/sync_action
+wait_until 10 grep -q idle /sys/block/md0/md/sync_action
 phase rest
 echo "$md0 riops=max" > /sys/fs/cgroup/job/io.max
 sleep 20
