@@ -15,7 +15,7 @@ use gpuprod_snapshot::units::Nanos;
 use crate::facts::{Demand, UnitFacts};
 use crate::join::{self, StoragePath};
 use crate::signals::Signals;
-use crate::unit::{Unit, Units};
+use crate::unit::{Unit, Units, nameless};
 use crate::window::Window;
 use crate::{Policy, UnitId, Weight, WeightSource, weight};
 
@@ -191,5 +191,9 @@ pub(crate) fn find<'a>(
 ) -> Option<&'a Gpu> {
     let devices = &gpus?.devices;
     let by_uuid = devices.iter().find(|gpu| gpu.uuid.get().is_some_and(|own| own == uuid));
-    by_uuid.or_else(|| devices.iter().find(|gpu| gpu.uuid.get().is_none() && pci.is_some() && gpu.pci.copied() == pci))
+    let by_place = || devices.iter().find(|gpu| gpu.uuid.get().is_none() && pci.is_some() && gpu.pci.copied() == pci);
+    let by_index = || {
+        devices.iter().find(|gpu| gpu.uuid.get().is_none() && gpu.pci.get().is_none() && nameless(gpu.index) == uuid)
+    };
+    by_uuid.or_else(by_place).or_else(by_index)
 }

@@ -95,7 +95,14 @@ impl Active {
         } else if claim.object == self.claim.object {
             // A finding may get worse, never better, while it lasts: no flapping between severities.
             let severity = self.claim.severity.max(claim.severity);
-            self.claim = Claim { severity, onset: self.claim.onset, ..claim };
+            let onset = self.claim.onset;
+            // While the victim recovers, the readings go back to normal: the finding keeps the last ones that show
+            // what it says.
+            self.claim = if claim.deficit >= policy.starved_warn {
+                Claim { severity, onset, ..claim }
+            } else {
+                Claim { pressure: claim.pressure, ..self.claim.clone() }
+            };
             self.current = true;
             self.quiet_since = None;
         } else {

@@ -4,6 +4,7 @@
 //! that it covers. Both are pure: no clock, no file, no thread and no random order can even be named here, so
 //! that live and replay are the same code and the same recording gives the same bytes.
 #![no_std]
+#![forbid(unsafe_code)]
 
 extern crate alloc;
 

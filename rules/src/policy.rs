@@ -40,7 +40,8 @@ pub struct Policy {
     /// storage alone loses a deficit d when latency rises to 1/(1-d): 1.18 for the deficit that warns, 1.43 for the
     /// one that is critical. What a small rise cannot carry stays unexplained by the split.
     pub sync_await_ratio: f64,
-    /// Latency of a plain disk against its own baseline from which it counts as the cause.
+    /// Latency of a plain disk against its own baseline from which it counts as the cause. Higher than for a sync:
+    /// no event says when it began, and a disk answers later under more load of its reader's own.
     pub disk_await_ratio: f64,
     /// A cause may begin so many blocks after its effect and still be one (blocks are coarse).
     pub order_slack_blocks: u32,
@@ -66,7 +67,7 @@ impl Default for Policy {
             cusum_slack: 1.0,
             cusum_alarm: 12.0,
             sync_await_ratio: 1.2,
-            disk_await_ratio: 3.0,
+            disk_await_ratio: 1.5,
             order_slack_blocks: 2,
             coupling_rho: 0.5,
             fault_hold_ns: Nanos::from_secs(60),

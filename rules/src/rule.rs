@@ -48,6 +48,8 @@ pub struct Claim {
     pub cause: Option<Cause>,
     /// The cause object: claims about the same object become one finding.
     pub object: String,
+    /// Productivity deficit of the unit at this tick.
+    pub deficit: Part,
     /// The first bad block (CLOCK_BOOTTIME): the hold runs from here.
     pub onset: Nanos,
     /// The largest part of the lost time that the evidence can carry.

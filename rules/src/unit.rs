@@ -40,6 +40,8 @@ pub(crate) struct Units {
 pub(crate) struct Unit {
     /// UUID of the GPU that it is, or is a part of.
     gpu: String,
+    /// What it was called while it had no identity: that account ends with this unit's first judgement.
+    formerly: Option<String>,
     pci: Option<PciAddress>,
     index: Option<u32>,
     /// GPU instance, for a MIG unit.
@@ -88,14 +90,18 @@ impl Units {
     }
 
     fn device(&mut self, gpu: &Gpu) {
-        let Some(uuid) = gpu.uuid.get().cloned().or_else(|| gpu.pci.get().map(|pci| format!("pci-{pci}"))) else {
-            return;
-        };
+        let named = gpu.uuid.get().cloned().or_else(|| gpu.pci.get().map(|pci| format!("pci-{pci}")));
+        // A board that was lost before anybody looked has no identity, and is there all the same.
+        let nameless = nameless(gpu.index);
+        let formerly =
+            if named.is_some() { self.units.remove(&UnitId(nameless.clone())).map(|_| nameless.clone()) } else { None };
+        let uuid = named.unwrap_or(nameless);
         let whole = gpu.mig_slices.copied().filter(|slices| *slices > 0).unwrap_or(1);
         let mut present: Vec<UnitId> = Vec::new();
         let mut add = |id: UnitId, gi: Option<u32>, rest: bool, slices: u32| {
             let unit = self.units.entry(id.clone()).or_insert_with(|| Unit {
                 gpu: uuid.clone(),
+                formerly: formerly.clone(),
                 pci: None,
                 index: None,
                 gi,
@@ -180,8 +186,14 @@ impl Unit {
         if self.rest {
             return Some(false);
         }
-        if gpu.processes.get().is_some() {
-            return Some(!self.pids_of(gpu).is_empty());
+        let busy = gpu.util.copied().is_some_and(|util| util.0 > 0);
+        match gpu.processes.get() {
+            // Nobody on the list and yet at work: processes of another pid namespace. Whose it is cannot be told.
+            Some(_) if self.pids_of(gpu).is_empty() => {
+                return if busy && self.gi.is_none() { None } else { Some(false) };
+            }
+            Some(_) => return Some(true),
+            None => {}
         }
         let used = gpu.mem_used.copied().zip(gpu.mem_total.copied()).map(|(used, total)| used.0 > total.0 / 20);
         used.or_else(|| gpu.util.copied().map(|util| util.0 > 0))
@@ -191,6 +203,11 @@ impl Unit {
         let processes = gpu.processes.get().into_iter().flatten();
         processes.filter(|process| self.gi.is_none() || process.gi == self.gi).map(|process| process.pid).collect()
     }
+}
+
+/// The name of a board that has given neither UUID nor address yet.
+pub(crate) fn nameless(index: u32) -> String {
+    format!("index-{index}")
 }
 
 /// Settles state and split of every unit.
@@ -227,7 +244,7 @@ pub(crate) fn settle<'a>(
         };
         judged.push(UnitJudgement {
             unit: facts.id.clone(),
-            gpu: (unit.gpu != facts.id.0).then(|| UnitId(unit.gpu.clone())),
+            gpu: unit.formerly.clone().or_else(|| (unit.gpu != facts.id.0).then(|| unit.gpu.clone())).map(UnitId),
             index: facts.gpu.and(unit.index),
             slices: unit.slices,
             slices_whole: unit.slices_whole,

@@ -136,8 +136,6 @@ fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
         [
             "gpuprod.rule.active",
             "gpuprod.rule.victims",
-            "gpuprod.cpu.busy",
-            "gpuprod.memory.available",
             "gpuprod.self.collector.missing",
             "gpuprod.self.probe_hung"
         ],

@@ -8,6 +8,7 @@
 //! Two rules hold everywhere. No zero, no empty string and no stale value ever stands for "unknown": that is
 //! what [`Reading`] is for. And quantities are integers with their unit in the type ([`units`]).
 #![no_std]
+#![forbid(unsafe_code)]
 
 extern crate alloc;
 

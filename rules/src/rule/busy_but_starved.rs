@@ -78,6 +78,7 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
                     Micro::from_f64(blame.latency.normal)
                 ),
                 object: blame.object,
+                deficit: unit.weight.w.rest(),
                 onset: unit.deficit_since.unwrap_or(view.host.now),
                 pressure: blame.pressure,
                 confidence: blame.confidence,
@@ -92,6 +93,7 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
             severity: Severity::Warn,
             cause: Some(Cause::Unexplained),
             object: unit.engine.map_or_else(|| unit.name.clone(), |engine| engine.url.clone()),
+            deficit: unit.weight.w.rest(),
             onset: unit.deficit_since.unwrap_or(view.host.now),
             pressure: Part::ONE,
             confidence: Part::from_fraction(0.3).min(unit.weight.source.confidence()),

@@ -68,6 +68,7 @@ fn impact(view: &View<'_>, array: &MdArray, blame: attribution::Blame) -> Claim 
         severity: if critical { Severity::Critical } else { Severity::Warn },
         cause: Some(Cause::Storage),
         object: array.name.clone(),
+        deficit: view.unit.weight.w.rest(),
         onset: view.unit.deficit_since.unwrap_or(view.host.now),
         pressure: blame.pressure,
         confidence: blame.confidence,
@@ -85,6 +86,7 @@ fn information(view: &View<'_>, array: &MdArray) -> Claim {
         severity: Severity::Info,
         cause: None,
         object: array.name.clone(),
+        deficit: Part(0),
         onset: began.unwrap_or(view.host.now),
         pressure: Part(0),
         confidence: Part::ONE,
@@ -133,7 +135,7 @@ fn sync_evidence(array: &MdArray) -> Vec<Evidence> {
         push(format!("speed of {action}, per member"), to_f64(speed.0) / 1e6, "MB/s");
     }
     if let Some(degraded) = array.degraded.copied() {
-        push("members missing".into(), f64::from(degraded), "members");
+        push("members missing".into(), f64::from(degraded), "of its slots");
     }
     if let Some(minimum) = array.sync_speed_min.copied() {
         push("speed below which md never yields".into(), to_f64(minimum.0) / 1e6, "MB/s");
