@@ -133,12 +133,7 @@ fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
         .collect();
     assert_eq!(
         empty,
-        [
-            "gpuprod.rule.active",
-            "gpuprod.rule.victims",
-            "gpuprod.self.collector.missing",
-            "gpuprod.self.probe_hung"
-        ],
+        ["gpuprod.rule.active", "gpuprod.rule.victims", "gpuprod.self.collector.missing", "gpuprod.self.probe_hung"],
     );
 }
 

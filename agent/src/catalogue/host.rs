@@ -1,4 +1,4 @@
-//! The node's own state: pressure and memory.
+//! The node's own state: pressure.
 
 use gpuprod_snapshot::host::{Pressure, Pressures, Stall};
 use gpuprod_snapshot::units::Nanos;
@@ -6,48 +6,22 @@ use gpuprod_snapshot::units::Nanos;
 use super::{Exact, Kind, Metric, value};
 use crate::pipeline::Frame;
 
-pub(super) const METRICS: &[Metric] = &[
-    Metric {
-        name: "gpuprod.psi.stalled",
-        kind: Kind::Counter,
-        unit: "s",
-        labels: &["resource", "kind"],
-        help: "Time in which some, or all, tasks of the node waited for the resource.",
-        read: |frame, out| {
-            each(frame, |resource, pressure| {
-                let stalled = |stall: &Stall| -> Nanos { stall.total };
-                out.put(&[resource, "some"], stalled(&pressure.some).exact());
-                if let Some(full) = pressure.full.get() {
-                    out.put(&[resource, "full"], stalled(full).exact());
-                }
-            });
-        },
-    },
-    Metric {
-        name: "gpuprod.cpu.busy",
-        kind: Kind::Counter,
-        unit: "s",
-        labels: &[],
-        help: "CPU time not idle, over all CPUs.",
-        read: |frame, out| {
-            if let Some(cpu) = value(frame.known.cpu.as_ref()) {
-                out.read(&[], &cpu.busy);
+pub(super) const METRICS: &[Metric] = &[Metric {
+    name: "gpuprod.psi.stalled",
+    kind: Kind::Counter,
+    unit: "s",
+    labels: &["resource", "kind"],
+    help: "Time in which some, or all, tasks of the node waited for the resource.",
+    read: |frame, out| {
+        each(frame, |resource, pressure| {
+            let stalled = |stall: &Stall| -> Nanos { stall.total };
+            out.put(&[resource, "some"], stalled(&pressure.some).exact());
+            if let Some(full) = pressure.full.get() {
+                out.put(&[resource, "full"], stalled(full).exact());
             }
-        },
+        });
     },
-    Metric {
-        name: "gpuprod.memory.available",
-        kind: Kind::Gauge,
-        unit: "By",
-        labels: &[],
-        help: "Memory of the node that can be had without swapping.",
-        read: |frame, out| {
-            if let Some(cpu) = value(frame.known.cpu.as_ref()) {
-                out.read(&[], &cpu.mem_available);
-            }
-        },
-    },
-];
+}];
 
 fn each(frame: &Frame<'_>, mut read: impl FnMut(&str, &Pressure)) {
     let Some(psi) = value(frame.known.psi.as_ref()) else {
