@@ -182,14 +182,8 @@ def blaming(frame):
 
 
 def rejected(frame, name):
-    """Why a frame that cannot explain the loss does not blame this array."""
-    return [
-        no["why"]
-        for finding in frame["findings"]
-        if finding.get("cause") == "unexplained"
-        for no in finding["rejected"]
-        if no["of"] == name
-    ]
+    """Why a frame does not blame this array for a loss that it reports."""
+    return [no["why"] for finding in frame["findings"] for no in finding["rejected"] if no.get("of") == name]
 
 
 def span_of(values):
@@ -209,7 +203,7 @@ def arm(story, name, span, healthy, title):
     )
 
 
-def healthy_and_arms(story):
+def healthy_and_arms(story, _):
     whole = story.span("healthy")
     quiet = (whole[0] + 10, whole[1])
     healthy = story.rate(quiet)
@@ -263,6 +257,15 @@ def throttled(story, healthy):
         f"{len(order)} of {len(why)} frames: began {span_of(order)} after the victim; "
         f"others say {sorted({no for whys in why for no in whys if 'it began' not in no})[:2]}",
     )
+    behind = []
+    for frame in story.during(story.frames, (syncing[0] + 5, syncing[-1])):
+        items = [item for finding in frame["findings"] if finding["subject"] == "md0" for item in finding["evidence"]]
+        told_of = [item["value"] / 1e6 for item in items if item["what"].startswith("progress")]
+        fine = min(story.syncs(limited, "md0"), key=lambda row: abs(row[0] - frame["at"]))[4]
+        if told_of and fine:
+            done, total = map(int, fine.split("/"))
+            behind.append(abs(told_of[0] - 100 * done / total))
+    claim(behind and max(behind) < 3, "throttled: the information on the sync keeps up with it", f"worst {max(behind, default=0):.1f} points, n {len(behind)}")
     truth, booked = story.lost(whole, healthy), story.booked(whole, "lost", "unexplained")
     claim(
         all(within(value, truth, 0.2, 2.0) for value in booked),
@@ -350,7 +353,7 @@ def told(story, naming):
     print(f"      {naming[-1][1]['summary']}" if naming else "")
 
 
-def hung(story):
+def hung(story, _):
     happened = story.hung
     number = lambda key: float(happened[key]) if happened.get(key) else float("nan")
     claim("D" in happened.get("letters", ""), "hung: the child is in state D", f"threads {happened.get('letters')}, in {happened.get('wchan')}")
@@ -379,7 +382,7 @@ def hung(story):
     claim(happened.get("next") and last["gpus_read"], "resumed: the next child starts, and the GPUs are read again", f"{took:.1f} s, pid {happened.get('next')}")
 
 
-def laws(story):
+def laws(story, _):
     worst = 0.0
     for page in story.pages:
         for uuid, observed in page["observed"].items():
@@ -394,10 +397,7 @@ def main():
     rate = float("nan")
     for part in (healthy_and_arms, throttled, rebuild, hung, laws):
         try:
-            if part is healthy_and_arms:
-                rate = part(story)
-            else:
-                part(story, rate) if part in (throttled, rebuild) else part(story)
+            rate = part(story, rate) or rate
         except (KeyError, IndexError, ValueError, ZeroDivisionError) as error:
             claim(False, f"{part.__name__}: the guest's notes are whole", f"{type(error).__name__}: {error}")
     print(f"{results.count(True)} passed, {results.count(False)} failed")
