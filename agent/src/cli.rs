@@ -45,7 +45,7 @@ pub enum Command {
         /// Only these sources
         #[arg(long, value_name = "SOURCE,...", value_delimiter = ',', value_parser = source)]
         only: Vec<Source>,
-        /// The tick as JSON, as recordings hold it
+        /// The tick as JSON, as recordings hold it, and `derived`: PCI distances, links, array members
         #[arg(long)]
         json: bool,
     },

@@ -3,6 +3,7 @@
 //!
 //! One way through: a [`source`] gives ticks (live or from a recording), [`pipeline::Pipeline::feed`] turns each
 //! into a frame, and whatever is printed, served or sent is a projection of that frame.
+#![forbid(unsafe_code)]
 
 pub mod agent;
 pub mod catalogue;
@@ -10,6 +11,7 @@ pub mod check;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod derived;
 pub mod doctor;
 pub mod http;
 pub mod pipeline;

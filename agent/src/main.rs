@@ -1,4 +1,5 @@
 //! `gpuprod`: reads the command line, hands it to the library, prints what failed, once.
+#![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 use std::process::ExitCode;

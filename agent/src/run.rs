@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::config::{self, Config};
 use crate::pipeline::{Frame, Pipeline};
 use crate::recording::{Header, Recording, Writer};
+use crate::snapshot::Shown;
 use crate::source::{Live, Stop};
 use crate::{agent, catalogue, check, doctor, http, replay, snapshot, socket, state_dir, top};
 
@@ -104,8 +105,8 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             agent::run(Settings::resolve(&sampling)?, &stop_flag()?, err)?;
         }
         Command::Snapshot { sampling, only, json } => {
-            let tick = snapshot::take(&Settings::one_shot(&sampling)?, &only);
-            print(out, json, &tick, snapshot::table)?;
+            let shown = Shown::of(snapshot::take(&Settings::one_shot(&sampling)?, &only));
+            print(out, json, &shown, |shown| snapshot::table(&shown.tick))?;
         }
         Command::Check { sampling, time, json } => {
             let settings = Settings::one_shot(&sampling)?;

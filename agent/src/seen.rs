@@ -1,10 +1,10 @@
 //! What a tick shows of the node, one line per thing: the common part of `snapshot`, `check` and `top`.
 
-use gpuprod_snapshot::gpu::{Gpu, Gpus};
+use gpuprod_snapshot::gpu::{Gpu, GpuHealth, Gpus};
 use gpuprod_snapshot::host::Psi;
 use gpuprod_snapshot::storage::{Block, Md, MdArray, SyncState};
 use gpuprod_snapshot::topology::{LinkState, Pci, PciKind};
-use gpuprod_snapshot::units::Milliwatts;
+use gpuprod_snapshot::units::{Milliwatts, Ppb};
 use gpuprod_snapshot::{Reading, Sample, Source, Tick};
 
 use crate::text::{bytes, clean, clip, count, percent, percent_ppb};
@@ -74,8 +74,12 @@ fn gpu(gpu: &Gpu) -> String {
         (Some(used), Some(total)) => format!("{} of {}", bytes(used.0), bytes(total.0)),
         _ => show(&gpu.mem_used, |used| bytes(used.0)),
     };
+    let health = match gpu.health.get() {
+        None | Some(GpuHealth::Ok) => String::new(),
+        Some(health) => format!("{}, ", health.as_str().to_uppercase()),
+    };
     format!(
-        "GPU {} {}: util {}, memory {memory}, power {} of {} W, {}",
+        "GPU {} {}: {health}util {}, memory {memory}, power {} of {} W, {}",
         gpu.index,
         show(&gpu.model, |model| clean(model)),
         show(&gpu.util, |util| percent(*util)),
@@ -136,7 +140,7 @@ fn array(array: &MdArray) -> String {
         if *sync != SyncState::Running {
             line += &format!(" ({sync})");
         }
-        if let Some(done) = array.sync_percent.copied() {
+        if let Some(done) = sync_percent(array) {
             line += &format!(" {}", percent_ppb(done));
         }
         if let Some(speed) = array.sync_speed.copied() {
@@ -144,6 +148,18 @@ fn array(array: &MdArray) -> String {
         }
     }
     line
+}
+
+/// How far the action is: as mdstat prints it, else from sysfs' done and total, cut as mdstat cuts (tenths of a
+/// percent, rounded down).
+#[must_use]
+pub fn sync_percent(array: &MdArray) -> Option<Ppb> {
+    let counted = || {
+        let (done, total) = (array.sync_done.copied()?, array.sync_total.copied()?);
+        let permille = u128::from(done.0).saturating_mul(1000).checked_div(u128::from(total.0))?;
+        Some(Ppb(u64::try_from(permille).ok()?.saturating_mul(1_000_000)))
+    };
+    array.sync_percent.copied().or_else(counted)
 }
 
 fn disks(block: &Block) -> Vec<String> {

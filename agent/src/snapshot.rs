@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use gpuprod_collectors::runner::Runner;
 use gpuprod_collectors::{self as collectors, Source, Tick};
 use gpuprod_snapshot::units::Nanos;
+use serde::Serialize;
 
 use crate::clock::{Clock, boottime};
+use crate::derived::Derived;
 use crate::run::Settings;
 use crate::{seen, text};
 
@@ -28,6 +30,24 @@ pub fn take(settings: &Settings, only: &[Source]) -> Tick {
     tick.stamp = clock.stamp();
     tick.period = settings.config.sampling.period;
     tick
+}
+
+/// What `snapshot --json` prints: the tick as recordings hold it, and what follows from it.
+#[derive(Debug, Serialize)]
+pub struct Shown {
+    /// The tick; whoever reads ticks passes over what stands beside it.
+    #[serde(flatten)]
+    pub tick: Tick,
+    /// What follows from it.
+    pub derived: Derived,
+}
+
+impl Shown {
+    /// Works out the rest.
+    #[must_use]
+    pub fn of(tick: Tick) -> Self {
+        Self { derived: Derived::of(&tick), tick }
+    }
 }
 
 /// As a table: source, what it shows, how long it took.
