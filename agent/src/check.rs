@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use gpuprod_rules::{Finding, Severity, State, UnitId, UnitJudgement, WeightSource};
+use gpuprod_snapshot::gpu::GpuHealth;
 use gpuprod_snapshot::{Missing, Source};
 use serde::Serialize;
 
@@ -107,6 +108,7 @@ pub fn report(frame: &Frame<'_>, by: By) -> Report {
         (_, level) => level,
     };
     let mut gpus: Vec<Verdict> = frame.judgement.units.iter().map(|unit| gpu(unit, frame)).collect();
+    lost(frame, &mut gpus);
     for verdict in &mut gpus {
         verdict.level = held(verdict.level);
     }
@@ -145,6 +147,45 @@ fn gpu(unit: &UnitJudgement, frame: &Frame<'_>) -> Verdict {
     }
     Verdict { about: about(unit), uuid: unit.unit.0.clone(), level, says, because }
 }
+
+/// A board that the driver cannot talk to is trouble whatever was judged of it, and also when nothing was: one
+/// that is lost before anybody looked has neither UUID nor address.
+fn lost(frame: &Frame<'_>, gpus: &mut Vec<Verdict>) {
+    let Some(listed) = frame.known.gpu.as_ref().and_then(|sample| sample.value.get()) else {
+        return;
+    };
+    for gpu in &listed.devices {
+        let (reason, because) = match gpu.health.get() {
+            Some(GpuHealth::Lost) => ("lost", LOST),
+            Some(GpuHealth::ResetRequired) => ("reset_required", RESET),
+            _ => continue,
+        };
+        let about = format!("GPU {}", gpu.index);
+        let lines = || because.iter().map(|line| (*line).to_owned());
+        let mut judged = false;
+        for verdict in gpus.iter_mut().filter(|verdict| verdict.about == about) {
+            judged = true;
+            verdict.level = verdict.level.worse(Level::Critical);
+            verdict.because.extend(lines());
+        }
+        if !judged {
+            let uuid = gpu.uuid.get().cloned().unwrap_or_default();
+            let says = format!("faulted ({reason})");
+            gpus.push(Verdict { about, uuid, level: Level::Critical, says, because: lines().collect() });
+        }
+    }
+}
+
+/// NVML_ERROR_GPU_IS_LOST, in words.
+const LOST: &[&str] = &[
+    "the driver has lost it: it has fallen off the bus or does not answer there",
+    "do: move the work away and reboot the node; power it off and on if the GPU stays lost",
+];
+/// NVML_ERROR_RESET_REQUIRED, in words.
+const RESET: &[&str] = &[
+    "the driver wants it reset before it works again",
+    "do: end its processes, then nvidia-smi --gpu-reset, or reboot the node",
+];
 
 /// `GPU 3`, or the identity when NVML does not list it any more.
 #[must_use]
@@ -212,7 +253,13 @@ fn no_gpu(frame: &Frame<'_>) -> String {
     match frame.known.status(Source::Gpu) {
         None => "NVML was not asked".to_owned(),
         Some(sample) => match sample.value.missing() {
-            None => "NVML works and lists no GPU".to_owned(),
+            None => match frame.known.gpu.as_ref().and_then(|sample| sample.value.get()) {
+                Some(gpus) if !gpus.devices.is_empty() => {
+                    let listed = text::count(gpus.devices.len(), "GPU", "GPUs");
+                    format!("NVML lists {listed} without UUID and PCI address")
+                }
+                _ => "NVML works and lists no GPU".to_owned(),
+            },
             Some(Missing::NotYet) => "NVML has not answered yet".to_owned(),
             Some(missing) if sample.why.is_empty() => format!("NVML: {missing}"),
             Some(_) => text::clean(&sample.why),

@@ -23,7 +23,7 @@ pub struct Diagnosis {
     /// Fields without a value: path, reason, how many.
     pub blind: Vec<Blind>,
     /// What mends it.
-    pub mend: Option<&'static str>,
+    pub mend: Option<String>,
 }
 
 /// A field that has no value in some objects.
@@ -87,18 +87,34 @@ pub fn diagnose(tick: &Tick) -> Vec<Diagnosis> {
             .unwrap_or_default();
         let mend = |missing| {
             let row = MEND.iter().find(|(s, m, _)| (*s, *m) == (*source, missing));
-            row.map(|(.., command)| *command)
+            row.map(|(.., command)| (*command).to_owned())
         };
+        let mut says = seen::of(tick, *source);
+        let hint = missing.and_then(|missing| hint(&sample.why, missing)).map(text::clean);
+        let known = missing.or_else(|| blind_denied(&blind)).and_then(mend);
+        // What fails in NVML has many causes behind one reason: only the error knows which it was.
+        let (first, second) = if *source == Source::Gpu { (hint.clone(), known) } else { (known, hint.clone()) };
+        let mend = first.or(second);
+        if let (Some(line), Some(hint)) = (says.first_mut(), hint.filter(|hint| mend.as_ref() == Some(hint))) {
+            // Said once: as what mends it.
+            *line = line.strip_suffix(&format!("; {hint}")).unwrap_or(line).to_owned();
+        }
         Diagnosis {
             source: name,
             status: missing.map_or("works", Missing::as_str),
             took_ns: sample.took.0,
-            says: seen::of(tick, *source),
-            mend: missing.or_else(|| blind_denied(&blind)).and_then(mend),
+            says,
+            mend,
             blind,
         }
     };
     Source::ALL.iter().map(one).collect()
+}
+
+/// The error's own advice: `TRIED: REASON (CAUSE); ADVICE`, as [`gpuprod_collectors::CollectError`] prints itself.
+fn hint(why: &str, missing: Missing) -> Option<&str> {
+    let (_, rest) = why.split_once(&format!(": {missing}"))?;
+    rest.split_once("; ").map(|(_, hint)| hint)
 }
 
 fn blind_denied(blind: &[Blind]) -> Option<Missing> {
@@ -164,7 +180,7 @@ pub fn page(diagnoses: &[Diagnosis]) -> String {
             };
             let _ = writeln!(out, "        without {} ({reason}){more}", shown.join(", "));
         }
-        if let Some(mend) = diagnosis.mend {
+        if let Some(mend) = &diagnosis.mend {
             let _ = writeln!(out, "        mend: {mend}");
         }
     }
@@ -176,7 +192,39 @@ const FIELDS: usize = 6;
 
 #[cfg(test)]
 mod tests {
+    use gpuprod_collectors::CollectError;
+    use gpuprod_snapshot::units::Nanos;
+    use gpuprod_snapshot::{Reading, Sample};
+
     use super::*;
+
+    #[test]
+    fn the_errors_own_advice_is_found() {
+        let error = || CollectError::new(Missing::Unsupported, "ask: somebody");
+        assert_eq!(hint(&error().to_string(), Missing::Unsupported), None);
+        let words = error().hint("do this; then that").to_string();
+        assert_eq!(hint(&words, Missing::Unsupported), Some("do this; then that"));
+    }
+
+    #[test]
+    fn what_mends_the_gpu_is_what_its_error_says() {
+        let error = CollectError::new(Missing::Unsupported, "the root is another's").hint("name a library");
+        let mut tick = Tick::default();
+        let sample = |why: String| Sample {
+            at: Nanos(1),
+            took: Nanos(1),
+            value: Reading::Missing(Missing::Unsupported),
+            why,
+            hung: None,
+        };
+        tick.put_missing(Source::Gpu, sample(error.to_string()));
+        let of = |tick: &Tick| diagnose(tick).into_iter().find(|diagnosis| diagnosis.source == "gpu").unwrap();
+        assert_eq!(of(&tick).mend.as_deref(), Some("name a library"));
+        assert_eq!(of(&tick).says, ["nothing: the root is another's: unsupported"], "the advice stands once");
+        tick.gpu = None;
+        tick.put_missing(Source::Gpu, sample("no words".to_owned()));
+        assert!(of(&tick).mend.is_some_and(|mend| mend.contains("install the NVIDIA driver")));
+    }
 
     #[test]
     fn blind_fields_are_counted_over_lists() {

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use gpuprod_fake_nvml::{Fault, Gpu, STATE, State};
 use gpuprod_snapshot::Tick;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_gpuprod");
@@ -106,11 +107,52 @@ fn snapshot_is_a_tick() {
     let output = run(&scratch, &["snapshot", "--json", "--only", "psi,md"]);
     assert_eq!(output.status.code(), Some(0));
     let tick: Tick = serde_json::from_slice(&output.stdout).unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(shown["derived"]["md"].is_object() && shown["derived"]["pci"].is_null(), "{shown}");
     assert!(tick.md.is_some() && tick.psi.is_some() && tick.gpu.is_none() && tick.pci.is_none());
     assert_eq!(tick.stamp.boot_id.0.len(), 36, "the kernel's boot id");
     assert!(tick.stamp.realtime.0 > 1_700_000_000_000_000_000, "a wall clock");
     let table = run(&scratch, &["snapshot"]);
     assert!(text(&table.stdout).lines().any(|line| line.starts_with("psi ")), "{}", text(&table.stdout));
+}
+
+#[test]
+fn a_lost_gpu_is_never_fine() {
+    let Some(library) = gpuprod_fake_nvml::library() else {
+        println!("skipped: the fake NVML is not built beside this test");
+        return;
+    };
+    let scratch = Scratch::new("lost");
+    let state = State { gpus: vec![Gpu::default(); 2], faults: vec![Fault::Lost(vec![0])], ..State::default() };
+    let state_file = scratch.0.join("nvml.json");
+    state.write(&state_file).unwrap();
+    let check = |args: &[&str]| {
+        let mut command = gpuprod(&scratch, &["check", "--for", "2s"]);
+        command.args(args).args(["--nvml-library", library.to_str().unwrap()]).env(STATE, &state_file);
+        command.output().unwrap()
+    };
+    let output = check(&[]);
+    let out = text(&output.stdout);
+    // Alone it suspects at most: 1.
+    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    let line = out.lines().find(|line| line.starts_with("GPU 0 ")).unwrap_or_else(|| panic!("{out}"));
+    assert!(line.contains("WARNING") && line.contains("lost"), "{out}");
+    assert!(!out.contains("lists no GPU"), "{out}");
+    let report: serde_json::Value = serde_json::from_slice(&check(&["--json"]).stdout).unwrap();
+    let gpus = report["gpus"].as_array().unwrap();
+    assert_eq!(gpus.iter().filter(|gpu| gpu["about"] == "GPU 0").count(), 1, "{report}");
+    assert_eq!((gpus.len(), report["node"]["level"].as_str()), (2, Some("warning")), "{report}");
+}
+
+#[test]
+fn doctor_on_another_root_does_not_ask_for_a_driver() {
+    let scratch = Scratch::new("doctor");
+    let root = scratch.path("root");
+    fs::create_dir_all(scratch.0.join("root/proc")).unwrap();
+    let output = run(&scratch, &["doctor", "--host-root", &root]);
+    let out = text(&output.stdout);
+    assert!(out.contains("mend: --nvml-library names a library"), "{out}");
+    assert!(!out.contains("install"), "{out}");
 }
 
 #[test]

@@ -142,7 +142,8 @@ fn load(path: &OsStr, timed: bool) -> Result<Library, Refusal> {
     let library = Library::open(path, timed).map_err(|words| Refusal {
         missing: Missing::Unsupported,
         tried: format!("load {name} ({words})"),
-        hint: "no NVIDIA driver library (libnvidia-ml.so.1) here: normal on a node without NVIDIA GPUs",
+        hint: "no NVIDIA driver library (libnvidia-ml.so.1) here: normal on a node without NVIDIA GPUs; on one with \
+               GPUs install the driver, or name its library: --nvml-library FILE",
     })?;
     match library.init() {
         Ok(()) => Ok(library),
