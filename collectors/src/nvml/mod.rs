@@ -32,8 +32,9 @@ use child::{Outcome, Worker};
 
 /// The lock file's name in the state directory.
 pub const LOCK: &str = "nvml.lock";
-/// How long one look waits for the child.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one look waits for the child: a little less than two ticks, so that the second tick after the look
+/// finds the answer and not the third.
+const PATIENCE: Duration = Duration::from_millis(1_900);
 /// Most looks that are skipped after a child has ended unasked.
 const LONGEST_PAUSE: u32 = 60;
 
