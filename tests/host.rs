@@ -15,3 +15,5 @@ mod agent;
 mod cli;
 #[path = "host/mirror.rs"]
 mod mirror;
+#[path = "host/samples.rs"]
+mod samples;
