@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use gpuprod_sim::Responder;
 use gpuprod_snapshot::Tick;
+use gpuprod_snapshot::units::to_f64;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Scratch, gpuprod};
@@ -72,7 +73,7 @@ fn list(value: &Value, path: &str) -> Vec<Value> {
 fn over(value: &Value, divisor: u64) -> Value {
     match value.as_u64() {
         Some(number) if number % divisor == 0 => (number / divisor).into(),
-        Some(_) => (value.as_f64().unwrap() / divisor as f64).into(),
+        Some(_) => (value.as_f64().unwrap() / to_f64(divisor)).into(),
         None => Value::Null,
     }
 }
@@ -368,7 +369,7 @@ fn pci(tally: &mut Tally, scratch: &Scratch, name: &str, root: &Path, want: &Val
     let wanted = want["numa_nodes"].as_object().unwrap_or(&no_nodes);
     tally.same(name, "nodes", &nodes.len().into(), &wanted.len().into());
     for (id, want) in wanted {
-        let node = nodes.iter().find(|node| node["id"].to_string() == *id).unwrap_or(&Value::Null);
+        let node = nodes.iter().find(|node| node["id"].as_u64() == id.parse().ok()).unwrap_or(&Value::Null);
         tally.facts(&format!("{name} node {id}"), want, |key| {
             Some(match key {
                 "cpulist" => at(node, "cpulist"),
