@@ -88,7 +88,8 @@ fn gates(view: &View<'_>, name: &str, signals: &StorageSignals, ratio: f64) -> R
             Micro::from_f64(ratio)
         )));
     }
-    if let Some(in_flight) = signals.in_flight.deviation(view.policy)
+    let in_flight = signals.in_flight.deviation(view.policy);
+    if let Some(in_flight) = in_flight
         && in_flight.value < in_flight.normal * QUEUE_HOLDS
     {
         return Err(reject(format!(
@@ -98,8 +99,10 @@ fn gates(view: &View<'_>, name: &str, signals: &StorageSignals, ratio: f64) -> R
         )));
     }
     let victim = view.unit.deviation.as_ref().and_then(|deviation| deviation.onset);
-    // The later of the two beginnings: a sync that was harmless at first, latency that rose before any sync.
-    let cause = signals.sync_since.max(latency.onset);
+    // The latest of the beginnings: a sync that was harmless at first, latency that rose before any sync, latency
+    // that rose because the reader was throttled, before others' requests made a queue.
+    let queued = in_flight.and_then(|in_flight| in_flight.onset);
+    let cause = signals.sync_since.max(latency.onset).max(queued);
     if let (Some(victim), Some(cause)) = (victim, cause) {
         let slack = view.policy.block_ns.0.saturating_mul(u64::from(view.policy.order_slack_blocks));
         if cause.0 > victim.0.saturating_add(slack) {

@@ -1,5 +1,6 @@
 //! The GPU looks busy and makes less progress than it normally does with the same demand.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -7,7 +8,9 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::storage::SyncState;
 
 use super::{Claim, Outcome, View};
+use crate::attribution::Blame;
 use crate::facts::Demand;
+use crate::join::disks_of;
 use crate::{Cause, Micro, Part, Rejected, Severity, WeightSource, attribution};
 
 /// Needs a progress source (an engine's tokens): utilization alone cannot tell work from waiting.
@@ -40,19 +43,19 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
     let unit = view.unit;
     let mut rejected = attribution::cleared(view);
     let mut blames = Vec::new();
-    let mut consider = |outcome: Result<attribution::Blame, Rejected>| match outcome {
-        Ok(blame) => blames.push(blame),
-        Err(no) => rejected.push(no),
-    };
+    // While an array syncs, what its members do is the sync: the array speaks for them, and they are cleared with it.
+    let mut spoken_for = BTreeSet::new();
     for array in view.host.md.into_iter().flat_map(|md| &md.arrays) {
         if array.sync.get() == Some(&SyncState::Running) {
-            consider(attribution::array(view, array));
+            consider(attribution::array(view, array), &mut blames, &mut rejected);
+            if let Some((block, md)) = view.host.block.zip(view.host.md) {
+                spoken_for.extend(disks_of(array, block, md));
+            }
         }
     }
-    let synced = blames.len();
-    if synced == 0 {
-        for disk in &unit.path.disks {
-            consider_disk(view, disk, &mut blames, &mut rejected);
+    if blames.is_empty() {
+        for disk in unit.path.disks.difference(&spoken_for) {
+            consider(attribution::disk(view, disk), &mut blames, &mut rejected);
         }
     }
     // The most convincing; of equals the first by name.
@@ -105,8 +108,8 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
     }
 }
 
-fn consider_disk(view: &View<'_>, disk: &str, blames: &mut Vec<attribution::Blame>, rejected: &mut Vec<Rejected>) {
-    match attribution::disk(view, disk) {
+fn consider(outcome: Result<Blame, Rejected>, blames: &mut Vec<Blame>, rejected: &mut Vec<Rejected>) {
+    match outcome {
         Ok(blame) => blames.push(blame),
         Err(no) => rejected.push(no),
     }
