@@ -146,6 +146,11 @@ impl<W: Write> Writer<W> {
     fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(value)?;
         line.push(b'\n');
+        // What the reader would refuse must not be written: it would cost everything after it.
+        if u64::try_from(line.len()).is_ok_and(|length| length > LINE_CAP) {
+            let what = format!("a tick of {} bytes could not be read back (at most {LINE_CAP})", line.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
         self.stream.write_all(&line)
     }
 }
@@ -252,7 +257,7 @@ fn header(line: &[u8]) -> Result<Header, Error> {
         return Err(Error::NotARecording);
     }
     if known.schema > SCHEMA {
-        return Err(Error::Newer { found: known.schema, version: known.version });
+        return Err(Error::Newer { found: known.schema, version: known.version.escape_debug().take(64).collect() });
     }
     serde_json::from_slice(line).map_err(|_| Error::NotARecording)
 }

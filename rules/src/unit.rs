@@ -25,6 +25,8 @@ use crate::{
 /// Xids after which the GPU does no work until somebody acts (double-bit ECC, PMU halt, remap failure, NVLink,
 /// off the bus, uncontained memory error, GSP, ECC escape).
 const FATAL_XIDS: &[u32] = &[48, 62, 64, 74, 79, 95, 119, 120, 140];
+/// No node has more; a hostile recording must not cost more than a node can.
+const MOST_UNITS: usize = 1024;
 /// A state after a cause ends when the deficit was gone for so long.
 const STARVED_LEAVES: Nanos = Nanos::from_secs(30);
 
@@ -99,6 +101,9 @@ impl Units {
         let whole = gpu.mig_slices.copied().filter(|slices| *slices > 0).unwrap_or(1);
         let mut present: Vec<UnitId> = Vec::new();
         let mut add = |id: UnitId, gi: Option<u32>, rest: bool, slices: u32| {
+            if self.units.len() >= MOST_UNITS && !self.units.contains_key(&id) {
+                return;
+            }
             let unit = self.units.entry(id.clone()).or_insert_with(|| Unit {
                 gpu: uuid.clone(),
                 formerly: formerly.clone(),

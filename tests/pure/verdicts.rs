@@ -153,6 +153,17 @@ fn a_judge_that_was_saved_goes_on_as_if_nothing_had_happened() {
 }
 
 #[test]
+fn a_tick_with_more_gpus_than_any_node_is_cut_to_size() {
+    let gpu =
+        |index: u32| gpuprod_snapshot::gpu::Gpu { index, uuid: format!("GPU-{index}").into(), ..Default::default() };
+    let gpus = gpuprod_snapshot::gpu::Gpus { devices: (0..5000).map(gpu).collect(), ..Default::default() };
+    let sample =
+        gpuprod_snapshot::Sample { at: Nanos(1), took: Nanos(1), value: gpus.into(), why: String::new(), hung: None };
+    let tick = gpuprod_snapshot::Tick { gpu: Some(sample), period: Nanos::from_secs(1), ..Default::default() };
+    assert_eq!(gpuprod_rules::Judge::default().step(&tick).units.len(), 1024);
+}
+
+#[test]
 fn every_scenario_is_judged_as_its_author_says() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/scenarios");
     let scenarios = gpuprod_sim::load_all(&dir).unwrap();
