@@ -24,22 +24,22 @@ pub fn run(mut settings: Settings, stop: &Stop, err: &mut dyn Write) -> Result<(
         let listen = config.http.listen;
         let listener = TcpListener::bind(listen)
             .with_context(|| format!("listen on {listen} (is another agent running? the key is http.listen)"))?;
-        writeln!(err, "gpuprod {}: http://{}/metrics", env!("CARGO_PKG_VERSION"), listener.local_addr()?)?;
+        // A closed or full stderr is no reason to end: what is said here may be lost.
+        let _ = writeln!(err, "gpuprod {}: http://{}/metrics", env!("CARGO_PKG_VERSION"), listener.local_addr()?);
         Some(listener)
     } else {
         None
     };
     let socket = if config.socket.enabled { bind(&settings, err)? } else { None };
+    let path = config.socket_path();
+    let ours = socket.as_ref().and_then(|_| socket::identity(&path));
     let shelf = Shelf::default();
     net(http, socket, &shelf)?;
     let mut pipeline = Pipeline::new(config.rules.policy());
     for tick in live(&settings, stop) {
         shelf.accept(&pipeline.feed(&tick));
     }
-    let path = config.socket_path();
-    if config.socket.enabled && socket::ask(&path).is_ok() {
-        let _ = std::fs::remove_file(path);
-    }
+    socket::release(&path, ours);
     Ok(())
 }
 
@@ -52,7 +52,7 @@ fn bind(settings: &Settings, err: &mut dyn Write) -> Result<Option<UnixListener>
             Err(error).with_context(|| format!("listen on {}", path.display()))
         }
         Err(error) => {
-            writeln!(err, "without the unix socket {}: {error}", path.display())?;
+            let _ = writeln!(err, "without the unix socket {}: {error}", path.display());
             Ok(None)
         }
     }

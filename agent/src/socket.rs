@@ -5,8 +5,9 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -32,6 +33,9 @@ pub enum AskError {
     /// It may not be asked by this user.
     #[error("an agent is there and this user may not ask it: run as root or join the socket's group")]
     Denied,
+    /// Its directory is closed to this user: whether an agent is there cannot be told.
+    #[error("cannot look into {}: permission denied; if an agent runs there, ask as its user or root", .0.display())]
+    Closed(PathBuf),
     /// The socket belongs to another user than root or us.
     #[error("the socket belongs to another user (uid {0}): not believed")]
     Foreign(u32),
@@ -52,14 +56,48 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
         if !meta.file_type().is_socket() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is no socket is there"));
         }
-        if UnixStream::connect(path).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another gpuprod agent answers there"));
+        let in_use = |what| Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+        match connect(path).map_err(|error| (error.kind(), error)) {
+            Ok(_) => return in_use("another gpuprod agent answers there"),
+            Err((io::ErrorKind::TimedOut, _)) => return in_use("another gpuprod agent is there and does not answer"),
+            Err((io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound, _)) => {}
+            Err((_, error)) => return Err(error),
         }
         fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
     Ok(listener)
+}
+
+/// Which file stands at a path: device and inode.
+#[must_use]
+pub fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Takes our socket away, unless another has taken its place. Nobody is asked: a busy or blocked listener must not
+/// hold up the end.
+pub fn release(path: &Path, ours: Option<(u64, u64)>) {
+    if ours.is_some() && identity(path) == ours {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Connecting to a stopped process whose backlog is full blocks without end, and std has no time-out for it: a thread
+/// of its own waits, and is left behind after [`PATIENCE`].
+fn patiently<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    let (tell, told) = mpsc::channel();
+    let wait = move || {
+        let _ = tell.send(work());
+    };
+    thread::Builder::new().name("ask".to_owned()).spawn(wait)?;
+    told.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")))
+}
+
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let path = path.to_owned();
+    patiently(move || UnixStream::connect(path))
 }
 
 /// Serves until the runtime ends.
@@ -97,21 +135,25 @@ pub fn ask(path: &Path) -> Result<Frame<'static>, AskError> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(AskError::Denied);
+            return Err(AskError::Closed(path.parent().unwrap_or(path).to_owned()));
         }
         Err(_) => return Err(AskError::Nobody),
     };
     if meta.uid() != 0 && meta.uid() != own_uid() && own_uid() != 0 {
         return Err(AskError::Foreign(meta.uid()));
     }
-    let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+    let stream = connect(path).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => AskError::Denied,
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => AskError::Nobody,
         _ => AskError::Answer(error),
     })?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(AskError::Answer)?;
-    let mut line = Vec::new();
-    BufReader::new(stream.take(FRAME_CAP)).read_until(b'\n', &mut line).map_err(AskError::Answer)?;
+    let read = move || {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut line = Vec::new();
+        BufReader::new(stream.take(FRAME_CAP)).read_until(b'\n', &mut line)?;
+        Ok(line)
+    };
+    let line = patiently(read).map_err(AskError::Answer)?;
     if line.is_empty() {
         let what = "it closed the connection: it has had no tick yet";
         return Err(AskError::Answer(io::Error::new(io::ErrorKind::UnexpectedEof, what)));
