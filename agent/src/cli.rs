@@ -29,7 +29,8 @@ Examples:\n  gpuprod check\n  gpuprod check --for 30s --json\n  gpuprod check --
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Samples this node, serves /metrics and answers `check`, until it is asked to end
-    #[command(after_help = "Without a config file: http://127.0.0.1:9749/metrics.\n\n\
+    #[command(after_help = "Without a config file: http://127.0.0.1:9749/metrics.\n\
+        SIGTERM and SIGINT end it. SIGHUP does nothing in this version: restart it after a change of the config.\n\n\
         Examples:\n  gpuprod agent\n  gpuprod agent --config /etc/gpuprod/gpuprod.yaml")]
     Agent {
         /// How the host is read.

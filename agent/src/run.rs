@@ -11,7 +11,7 @@ use gpuprod_collectors::nvml::{latency, worker_main};
 use gpuprod_collectors::{self as collectors, Host, Options, tree};
 use gpuprod_snapshot::units::Nanos;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::cli::{Cli, Command, ConfigCommand, Sampling};
@@ -102,7 +102,10 @@ pub fn live(settings: &Settings, stop: &Stop) -> Live {
 pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
     match cli.command {
         Command::Agent { sampling } => {
-            agent::run(Settings::resolve(&sampling)?, &stop_flag()?, err)?;
+            let stop = stop_flag(&[SIGTERM, SIGINT])?;
+            // Taken, and nothing done with it: a config is read at the start only.
+            flag::register(SIGHUP, Arc::default()).context("take over SIGHUP")?;
+            agent::run(Settings::resolve(&sampling)?, &stop, err)?;
         }
         Command::Snapshot { sampling, only, json } => {
             let shown = Shown::of(snapshot::take(&Settings::one_shot(&sampling)?, &only));
@@ -170,15 +173,23 @@ fn print<T: Serialize>(out: &mut dyn Write, json: bool, value: &T, text: impl Fn
     Ok(())
 }
 
-/// Set by SIGTERM or SIGINT; the second signal ends the process at once.
-fn stop_flag() -> Result<Stop> {
+/// Set by these signals; the second signal ends the process at once.
+fn stop_flag(signals: &[i32]) -> Result<Stop> {
     let stop: Stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
-            .and_then(|_| flag::register(signal, Arc::clone(&stop)))
-            .context("take over SIGTERM and SIGINT")?;
+    for signal in signals {
+        flag::register_conditional_shutdown(*signal, 1, Arc::clone(&stop))
+            .and_then(|_| flag::register(*signal, Arc::clone(&stop)))
+            .with_context(|| format!("take over signal {signal}"))?;
     }
     Ok(stop)
+}
+
+/// What ends a command that looks for a while; SIGHUP only where `nohup` has not switched it off.
+fn ends() -> Result<Stop> {
+    let status = tree::text(Path::new("/proc/self/status")).unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    if ignored & 1 == 0 { stop_flag(&[SIGTERM, SIGINT, SIGHUP]) } else { stop_flag(&[SIGTERM, SIGINT]) }
 }
 
 /// The running agent's frame, unless flags ask for an own look.
@@ -194,11 +205,13 @@ fn asked(settings: &Settings, err: &mut dyn Write) -> Result<Option<Frame<'stati
     for path in paths {
         match socket::ask(&path) {
             Ok(frame) if is_fresh(&frame, settings) => return Ok(Some(frame)),
-            Ok(_) => writeln!(err, "note: {}: the agent there has stopped to tick", path.display())?,
+            Ok(_) => {
+                let _ = writeln!(err, "note: {}: the agent there has stopped to tick", path.display());
+            }
             Err(socket::AskError::Nobody) => {}
             Err(error) => {
                 let error = anyhow::Error::new(error);
-                writeln!(err, "note: {}: {error:#}", path.display())?;
+                let _ = writeln!(err, "note: {}: {error:#}", path.display());
             }
         }
     }
@@ -215,7 +228,7 @@ fn is_fresh(frame: &Frame<'_>, settings: &Settings) -> bool {
 fn look<T>(settings: &Settings, time: Nanos, show: impl Fn(&Frame<'_>) -> T) -> Result<T> {
     let mut pipeline = Pipeline::new(settings.config.rules.policy());
     let mut last = None;
-    let mut ticks = live(settings, &stop_flag()?).for_time(time).peekable();
+    let mut ticks = live(settings, &ends()?).for_time(time).peekable();
     while let Some(tick) = ticks.next() {
         let frame = pipeline.feed(&tick);
         if ticks.peek().is_none() {
@@ -233,7 +246,7 @@ fn checked(settings: &Settings, time: Nanos, err: &mut dyn Write) -> Result<chec
 }
 
 fn record(settings: &Settings, path: &Path, time: Nanos) -> Result<u64> {
-    let stop = stop_flag()?;
+    let stop = ends()?;
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     let written = || format!("write {}", path.display());
     let header = Header::new(settings.config.sampling.period, settings.host_name());
