@@ -1,6 +1,7 @@
 //! The HTTP server: `/metrics`, `/healthz`, `/api/v1/frame`. It serves pages that the tick thread rendered; a
 //! request never touches the host, the judge or the ledger.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +14,18 @@ use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use crate::clock::boottime;
 use crate::pipeline::Frame;
 use crate::sink::prometheus::{Form, page};
 
-/// At most so many connections at a time; one more waits in the kernel's queue.
+/// At most so many connections at a time; one more ends the oldest.
 const CONNECTIONS: usize = 64;
-/// A request's head must be complete within this; an idle connection is closed after it.
+/// A request's head must be complete within this.
 const HEAD: Duration = Duration::from_secs(5);
-/// A connection lives no longer than this.
-const LIFETIME: Duration = Duration::from_secs(300);
+/// A connection carries one request and lives no longer than this, whatever its client does not send or read.
+const LIFETIME: Duration = Duration::from_secs(10);
 
 /// Everything that can be asked for, rendered.
 #[derive(Debug)]
@@ -76,31 +77,33 @@ impl Shelf {
 pub async fn serve(listener: TcpListener, shelf: Shelf) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut open: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return Ok(());
-        };
         let Ok((stream, _)) = listener.accept().await else {
             // Out of file descriptors: wait instead of spinning.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        open.retain(|connection| !connection.is_finished());
+        while open.len() >= CONNECTIONS {
+            // Answers take milliseconds: the oldest is one that dawdles.
+            open.pop_front().inspect(JoinHandle::abort);
+        }
         let shelf = shelf.clone();
-        tokio::spawn(async move {
-            let _place = place;
+        open.push_back(tokio::spawn(async move {
             let answer = service_fn(move |request| {
                 let response = answer(&request, &shelf, boottime());
                 async move { Ok::<_, Infallible>(response) }
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
+                .keep_alive(false)
                 .header_read_timeout(HEAD)
                 .max_buf_size(16 << 10)
                 .serve_connection(TokioIo::new(stream), answer);
             // A client that breaks off or dawdles is its own business.
             let _ = tokio::time::timeout(LIFETIME, connection).await;
-        });
+        }));
     }
 }
 
