@@ -176,5 +176,5 @@ fn source(word: &str) -> Result<Source, String> {
 }
 
 fn engine(url: &str) -> Result<String, String> {
-    if crate::config::is_http(url) { Ok(url.to_owned()) } else { Err("must begin with http:// or https://".to_owned()) }
+    crate::config::sane_engine(url).map(|()| url.to_owned()).map_err(str::to_owned)
 }

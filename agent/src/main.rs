@@ -8,6 +8,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use gpuprod::cli::{Cli, Command};
 use gpuprod::run::{is_broken_pipe, run};
+use gpuprod::text;
 
 /// Wrong usage, and a `check` that could not look: "cannot tell", never "critical".
 const UNKNOWN: u8 = 3;
@@ -16,7 +17,13 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
+            // clap repeats the value that it refuses: a URL's password does not belong into a log.
+            let text = error.render().to_string();
+            if text::printable(&text) == text {
+                let _ = error.print();
+            } else {
+                let _ = write!(io::stderr(), "{}", text::printable(&text));
+            }
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
                 _ => ExitCode::from(UNKNOWN),
@@ -32,7 +39,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(err, "gpuprod: {error:#}");
+            let _ = writeln!(err, "gpuprod: {}", text::printable(&format!("{error:#}")));
             ExitCode::from(failed)
         }
     }

@@ -53,7 +53,7 @@ impl Shown {
 /// As a table: source, what it shows, how long it took.
 #[must_use]
 pub fn table(tick: &Tick) -> String {
-    let mut out = format!("{}  boot {}\n", text::utc(tick.stamp.realtime), tick.stamp.boot_id.0);
+    let mut out = format!("{}  boot {}\n", text::utc(tick.stamp.realtime), text::clean(&tick.stamp.boot_id.0));
     for (source, lines) in seen::lines(tick) {
         let took = tick.status(source).map(|sample| text::duration(sample.took));
         for (place, line) in lines.iter().enumerate() {

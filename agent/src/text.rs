@@ -77,6 +77,30 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// Without passwords of URLs: on each line, what stands between the first `://` (or the beginning of the word, where
+/// there is none) and the last `@` becomes `***`. Rather too much than too little.
+#[must_use]
+pub fn masked(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(masked_line).collect();
+    lines.join("\n")
+}
+
+fn masked_line(line: &str) -> String {
+    let Some((secret, host)) = line.rsplit_once('@') else {
+        return line.to_owned();
+    };
+    let word = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '[' | ',' | '=');
+    let begin = secret.find("://").map(|at| at + 3).or_else(|| secret.rfind(word).map(|at| at + 1));
+    format!("{}***@{host}", secret.get(..begin.unwrap_or(0)).unwrap_or(""))
+}
+
+/// For the terminal: every line clean, no password.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(|line| clean(&masked_line(line))).collect();
+    lines.join("\n")
+}
+
 /// At most so many characters.
 #[must_use]
 pub fn clip(text: &str, width: usize) -> String {
@@ -115,5 +139,17 @@ mod tests {
         assert_eq!(duration(Nanos::from_secs(303)), "5 min 3 s");
         assert_eq!(clean("a\x1b[31mb\nc"), "a?[31mb?c");
         assert_eq!(clip("abcdef", 4), "abc…");
+    }
+
+    #[test]
+    fn passwords_are_masked() {
+        for (text, shown) in [
+            ("'http://me:pa/s@w0rd@node:1/m' is bad", "'http://***@node:1/m' is bad"),
+            ("invalid value 'me:word@node'\nfor x", "invalid value '***@node'\nfor x"),
+            ("http://node/m", "http://node/m"),
+        ] {
+            assert_eq!(masked(text), shown);
+        }
+        assert_eq!(printable("a\x1b[2J\nhttp://u:p@h"), "a?[2J\nhttp://***@h");
     }
 }

@@ -44,9 +44,34 @@ fn values_that_cannot_work_are_refused() {
         ("sampling: {deadline: 2s}", "sampling.deadline"),
         ("sampling: {deadline: 0s}", "sampling.deadline"),
         ("engines: [localhost:8000]", "http://"),
+        ("engines: ['http://:8000/metrics']", "name a host"),
+        ("rules: {policy: {off: [raid_rebuild_impact]}}", "rules.modes"),
+        ("rules: {policy: {block_ns: 0}}", "rules.policy.block_ns"),
+        ("rules: {policy: {baseline_min_blocks: 121}}", "rules.policy.baseline_min_blocks"),
+        ("rules: {policy: {deviation_z: .nan}}", "rules.policy.deviation_z"),
+        ("rules: {policy: {cusum_alarm: -1.0}}", "rules.policy.cusum_alarm"),
+        ("rules: {policy: {sync_await_ratio: 0.9}}", "rules.policy.sync_await_ratio"),
+        ("rules: {policy: {starved_clear: 150000}}", "rules.policy.starved_clear"),
+        ("rules: {policy: {starved_critical: 1000001}}", "rules.policy.starved_critical"),
+        ("rules: {policy: {fault_hold_ns: 3600000000001}}", "rules.policy.fault_hold_ns"),
     ] {
         assert!(error(text).1.contains(says), "{text}");
     }
+}
+
+#[test]
+fn a_message_shows_no_password_and_moves_no_cursor() {
+    for text in [
+        "engines: ['ftp://me:s3cret@node/metrics']",
+        "engines: ['me:s3cret@node']",
+        "engine: 'http://me:s3cret@node'",
+        "http: {listen: 'http://me:s3cret@node'}",
+    ] {
+        assert!(!error(text).1.contains("s3cret"), "{}", error(text).1);
+    }
+    let shown = error("\"\\e[2Jlisten\": 1\n").1;
+    assert!(shown.contains("?[2Jlisten"), "{shown:?}");
+    assert!(!shown.contains('\x1b'), "{shown:?}");
 }
 
 #[test]

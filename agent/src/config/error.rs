@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_saphyr::Error as Yaml;
 
+use crate::text::printable;
+
 /// Sections of rooms that this version does not have yet: their names are taken.
 const RESERVED: &[&str] = &["tenants", "prices", "alerts", "otlp", "history", "store", "logging", "labels"];
 
@@ -34,7 +36,7 @@ impl Error {
         let line = at
             .and_then(|(line, _)| usize::try_from(line).ok())
             .and_then(|line| text.lines().nth(line.checked_sub(1)?))
-            .map(|line| line.chars().take(160).collect());
+            .map(|line| printable(&line.replace('\t', " ")).chars().take(160).collect());
         Self { path: path.to_owned(), at, what, line, hint }
     }
 
@@ -113,17 +115,17 @@ fn distance(a: &str, b: &str) -> usize {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())?;
+        write!(f, "{}", printable(&self.path.display().to_string()))?;
         if let Some((line, column)) = self.at {
             write!(f, ":{line}:{column}")?;
         }
-        write!(f, ": {}", self.what)?;
+        write!(f, ": {}", printable(&self.what))?;
         if let (Some(line), Some((number, column))) = (&self.line, self.at) {
             let indent = usize::try_from(column.saturating_sub(1).min(160)).unwrap_or(0);
             write!(f, "\n{number:>5} | {line}\n      | {:indent$}^", "")?;
         }
         if let Some(hint) = &self.hint {
-            write!(f, "\nhint: {hint}")?;
+            write!(f, "\nhint: {}", printable(hint))?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 pub mod duration;
 mod error;
 mod keys;
+mod sane;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,9 +17,10 @@ use gpuprod_rules::{Policy, RuleId};
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::state_dir;
+use crate::{state_dir, text};
 pub use error::Error;
 pub use keys::{Key, default_file, keys, schema};
+pub use sane::engine as sane_engine;
 
 /// Read when no `--config` is given and it exists.
 pub const DEFAULT_PATH: &str = "/etc/gpuprod/gpuprod.yaml";
@@ -173,10 +175,15 @@ impl Config {
         if deadline.0 == 0 || deadline.0 > period.0 / 10 * 9 {
             return wrong("sampling.deadline must be above 0 and at most nine tenths of sampling.period");
         }
-        if let Some(url) = self.engines.iter().find(|url| !is_http(url)) {
-            return wrong(&format!("engines: {url:?} is not a URL that begins with http:// or https://"));
+        for url in &self.engines {
+            if let Err(must) = sane::engine(url) {
+                return wrong(&format!("engines: {} {must}", text::masked(&format!("{url:?}"))));
+            }
         }
-        Ok(())
+        if !self.rules.policy.off.is_empty() {
+            return wrong("rules.policy.off is no key: switch a rule off with rules.modes, for example {RULE: off}");
+        }
+        sane::policy(&self.rules.policy).map_err(|what| Error::plain(path, format!("rules.policy.{what}")))
     }
 
     /// Where sockets and locks live.
@@ -199,17 +206,19 @@ impl Config {
 /// As for [`Config::load`].
 pub fn load_policy(path: &Path) -> Result<Policy, Error> {
     let text = tree::text(path).map_err(|error| Error::unreadable(path, &error))?;
-    from_yaml(&text, path)
+    let policy: Policy = from_yaml(&text, path)?;
+    if !policy.off.is_empty() {
+        return Err(Error::plain(
+            path,
+            "off is no threshold: rules.modes of the config file switches rules off".to_owned(),
+        ));
+    }
+    sane::policy(&policy).map_err(|what| Error::plain(path, what))?;
+    Ok(policy)
 }
 
 fn from_yaml<T: for<'de> Deserialize<'de> + Default>(text: &str, path: &Path) -> Result<T, Error> {
     // A file in which everything is commented out is an empty document: all defaults.
     let parsed: Result<Option<T>, _> = serde_saphyr::from_str(text);
     parsed.map(Option::unwrap_or_default).map_err(|error| Error::yaml(path, text, &error))
-}
-
-/// Whether this is a URL that the engine collector can ask.
-#[must_use]
-pub fn is_http(url: &str) -> bool {
-    url.starts_with("http://") || url.starts_with("https://")
 }

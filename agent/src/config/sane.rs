@@ -1,0 +1,70 @@
+//! Values that types allow and that cannot work.
+
+use gpuprod_rules::{Part, Policy};
+use gpuprod_snapshot::units::Nanos;
+
+/// Blocks of history that a baseline is made of: the ring holds so many.
+const RING: u32 = 120;
+/// Of fewer blocks a median and a spread say nothing.
+const FEWEST: u32 = 6;
+/// Longest time that a rule may wait or hold.
+const HOLD: Nanos = Nanos::from_secs(3_600);
+/// The whole, in millionths.
+const WHOLE: Part = Part(1_000_000);
+
+/// What is wrong with the thresholds: the key's name and what may stand there.
+pub(super) fn policy(policy: &Policy) -> Result<(), String> {
+    let wrong = |key: &str, must: &str| Err(format!("{key} must {must}"));
+    if policy.block_ns < Nanos::from_secs(1) || policy.block_ns > Nanos::from_secs(60) {
+        return wrong("block_ns", "lie between 1000000000 (1 s) and 60000000000 (60 s)");
+    }
+    if !(FEWEST..=RING).contains(&policy.baseline_min_blocks) {
+        return wrong("baseline_min_blocks", &format!("lie between {FEWEST} and {RING}: no more blocks are kept"));
+    }
+    for (key, value) in [("busy_util", policy.busy_util), ("starved_critical", policy.starved_critical)] {
+        if value > WHOLE {
+            return wrong(key, "be at most 1000000");
+        }
+    }
+    if policy.starved_warn > policy.starved_critical {
+        return wrong("starved_warn", "be at most starved_critical");
+    }
+    if policy.starved_clear >= policy.starved_warn {
+        return wrong("starved_clear", "be below starved_warn");
+    }
+    for (key, value) in [
+        ("starved_for_ns", policy.starved_for_ns),
+        ("starved_clear_ns", policy.starved_clear_ns),
+        ("fault_hold_ns", policy.fault_hold_ns),
+    ] {
+        if value > HOLD {
+            return wrong(key, "be at most 3600000000000 (1 h)");
+        }
+    }
+    for (key, value, least) in [
+        ("deviation_z", policy.deviation_z, 0.0),
+        ("cusum_slack", policy.cusum_slack, 0.0),
+        ("cusum_alarm", policy.cusum_alarm, 0.0),
+        ("coupling_rho", policy.coupling_rho, 0.0),
+        ("sync_await_ratio", policy.sync_await_ratio, 1.0),
+        ("disk_await_ratio", policy.disk_await_ratio, 1.0),
+    ] {
+        if !value.is_finite() || value < least {
+            return wrong(key, &format!("be a finite number of at least {least}"));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with an engine's URL: the engine collector asks `http(s)://HOST…`.
+///
+/// # Errors
+/// In words, without the URL: it may hold a password.
+pub fn engine(url: &str) -> Result<(), &'static str> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let rest = rest.ok_or("must begin with http:// or https://")?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let name = host.strip_prefix('[').map_or_else(|| host.split(':').next(), |v6| v6.split(']').next());
+    if name.is_none_or(str::is_empty) { Err("must name a host: http://HOST:PORT/metrics") } else { Ok(()) }
+}
