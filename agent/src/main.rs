@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(err, "gpuprod: {}", text::printable(&format!("{error:#}")));
+            let _ = writeln!(err, "gpuprod: {}", text::clean_lines(&format!("{error:#}")));
             ExitCode::from(failed)
         }
     }

@@ -94,11 +94,17 @@ fn masked_line(line: &str) -> String {
     format!("{}***@{host}", secret.get(..begin.unwrap_or(0)).unwrap_or(""))
 }
 
+/// For the terminal: every line [`clean`].
+#[must_use]
+pub fn clean_lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(clean).collect();
+    lines.join("\n")
+}
+
 /// For the terminal: every line clean, no password.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    let lines: Vec<String> = text.split('\n').map(|line| clean(&masked_line(line))).collect();
-    lines.join("\n")
+    clean_lines(&masked(text))
 }
 
 /// At most so many characters.

@@ -118,10 +118,20 @@ fn without_a_gpu_it_serves_and_ends() {
     let frame: serde_json::Value = serde_json::from_str(&agent.get("/api/v1/frame").1).unwrap();
     assert!(frame["known"]["psi"]["at_ns"].is_u64() && frame["known"]["proc"].is_null());
 
-    // Clients that take every place and never ask are thrown out; the next one is served.
+    // Clients that take every place, and never ask or never read, make room at once.
     let idle: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(agent.address).unwrap()).collect();
+    let many = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+    let deaf = idle.iter().take(40).filter(|stream| (&mut &**stream).write_all(many.as_bytes()).is_ok()).count();
+    let begin = Instant::now();
     assert!(agent.get("/healthz").0.starts_with("HTTP/1.1 200"));
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?} behind {deaf} deaf ones", begin.elapsed());
     drop(idle);
+
+    // A closed terminal does not end it.
+    let pid = agent.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(agent.get("/healthz").0.starts_with("HTTP/1.1 200"));
 
     // check asks it instead of looking for ten seconds.
     let begin = Instant::now();
@@ -155,6 +165,34 @@ fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
     fs::remove_file(&path).unwrap();
     fs::write(&path, "precious").unwrap();
     assert!(gpuprod::socket::bind(&path).is_err(), "a file is never replaced");
+}
+
+#[test]
+fn an_agent_that_takes_no_more_connections_hangs_nobody() {
+    let scratch = Scratch::new("full");
+    let path = scratch.0.join("gpuprod.sock");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let _inside = runtime.enter();
+    let socket = tokio::net::UnixSocket::new_stream().unwrap();
+    socket.bind(&path).unwrap();
+    let _listener = socket.listen(1).unwrap();
+    // Whoever comes after the first two blocks in connect.
+    for _ in 0..4 {
+        let path = path.clone();
+        std::thread::spawn(move || {
+            let held = std::os::unix::net::UnixStream::connect(path);
+            std::thread::sleep(Duration::from_secs(60));
+            drop(held);
+        });
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let begin = Instant::now();
+    let error = gpuprod::socket::ask(&path).map(|_| ()).unwrap_err();
+    assert!(matches!(error, gpuprod::socket::AskError::Answer(_)), "{error:?}");
+    let error = gpuprod::socket::bind(&path).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse, "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+    assert!(path.exists(), "it is not taken from a living agent");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_saphyr::Error as Yaml;
 
-use crate::text::printable;
+use crate::text::{clean, printable};
 
 /// Sections of rooms that this version does not have yet: their names are taken.
 const RESERVED: &[&str] = &["tenants", "prices", "alerts", "otlp", "history", "store", "logging", "labels"];
@@ -115,7 +115,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", printable(&self.path.display().to_string()))?;
+        write!(f, "{}", clean(&self.path.display().to_string()))?;
         if let Some((line, column)) = self.at {
             write!(f, ":{line}:{column}")?;
         }
