@@ -31,7 +31,7 @@ pub(super) const FUNCTION_NOT_FOUND: Code = 13;
 pub(super) const GPU_IS_LOST: Code = 15;
 pub(super) const RESET_REQUIRED: Code = 16;
 
-fn name_thread(name: &str) {
+pub(super) fn name_thread(name: &str) {
     let mut text = [0_u8; 16];
     for (slot, byte) in text.iter_mut().take(15).zip(name.bytes()) {
         *slot = byte;

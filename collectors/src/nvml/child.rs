@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use super::names::call_of;
+use super::names::{IDLE, call_of};
 use super::wire::{Frames, Reply};
 use crate::tree;
 
@@ -101,6 +101,14 @@ impl Worker {
         }
     }
 
+    /// What it had still written before it closed its input.
+    pub(super) fn last_words(&mut self) -> Outcome {
+        match self.wait(Duration::from_millis(100)) {
+            Outcome::Late => Outcome::Ended,
+            outcome => outcome,
+        }
+    }
+
     /// Closes the pipes: the child ends when it comes out of its call. Nobody waits for that here.
     pub(super) fn retire(self) -> Child {
         self.child
@@ -122,10 +130,18 @@ pub(super) fn ended(child: &mut Child) -> Option<String> {
 
 /// The NVML call that a process is in, by the names of its threads.
 pub(super) fn call_in(pid: u32) -> Option<&'static str> {
+    threads(pid).iter().find_map(|name| call_of(name))
+}
+
+/// Whether a process lives that is a child of this program's: one of its threads is named by us. Its command
+/// line is not asked for: to read that, the kernel may wait for a process that is stuck.
+pub(super) fn is_ours(pid: u32) -> bool {
+    threads(pid).iter().any(|name| name == IDLE || call_of(name).is_some())
+}
+
+/// The names of a process's threads; none when it is gone.
+fn threads(pid: u32) -> Vec<String> {
     let tasks = Path::new("/proc").join(pid.to_string()).join("task");
-    let threads = tree::names(&tasks).ok()?;
-    threads.iter().find_map(|thread| {
-        let name = tree::word(&tasks.join(thread).join("comm"));
-        call_of(name.get()?)
-    })
+    let threads = tree::names(&tasks).unwrap_or_default();
+    threads.iter().filter_map(|thread| tree::word(&tasks.join(thread).join("comm")).get().cloned()).collect()
 }

@@ -6,6 +6,7 @@
 //! that its predecessor left behind.
 
 use std::fs::{File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Nvml {
     pause: u32,
     /// How the last one ended.
     epitaph: String,
+    /// Why the running child has no lock; empty when it has one.
+    unlocked: String,
 }
 
 impl Nvml {
@@ -72,6 +75,7 @@ impl Nvml {
             deaths: 0,
             pause: 0,
             epitaph: String::new(),
+            unlocked: String::new(),
         }
     }
 
@@ -94,15 +98,20 @@ impl Nvml {
                 format!("the NVML child ended ({}); the next is started in {} looks", self.epitaph, self.pause + 1);
             return Err(CollectError::new(Missing::Gone, tried));
         }
-        if let Some(lock) = &self.lock {
-            self.free(lock)?;
+        let mut lock = self.lock.clone();
+        self.unlocked.clear();
+        if let Some(path) = &lock
+            && !self.free(path)?
+        {
+            self.unlocked = format!("another process holds the lock file {}", path.display());
+            lock = None;
         }
         let (program, first) = match self.program.split_first() {
             Some((program, first)) => (program, first),
             None => return Err(CollectError::new(Missing::Unsupported, "no program for the NVML child")),
         };
         let mut arguments = first.to_vec();
-        for (flag, path) in [("--library", library), ("--lock", self.lock.as_deref())] {
+        for (flag, path) in [("--library", library), ("--lock", lock.as_deref())] {
             if let Some(path) = path {
                 arguments.extend([flag.to_owned(), path.display().to_string()]);
             }
@@ -117,26 +126,22 @@ impl Nvml {
         Ok(worker)
     }
 
-    /// Whether no child lives that holds the lock. One that is just ending gets a moment.
-    fn free(&self, lock: &Path) -> Result<(), CollectError> {
+    /// Whether the lock is to be had; an error when a child lives that holds it. One that is just ending gets a
+    /// moment. A lock that cannot be asked for is the new child's to report, and one that a stranger holds says
+    /// nothing of any child: neither may cost the sight of the GPUs.
+    fn free(&self, lock: &Path) -> Result<bool, CollectError> {
+        let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
         for _ in 0..10 {
-            let Ok(file) = File::open(lock) else { return Ok(()) };
+            let Ok(file) = File::options().read(true).custom_flags(flags).open(lock) else { return Ok(true) };
             match file.try_lock() {
-                Ok(()) => return Ok(()),
+                Ok(()) | Err(TryLockError::Error(_)) => return Ok(true),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(20)),
-                Err(TryLockError::Error(error)) => {
-                    let tried = format!("lock {}", lock.display());
-                    return Err(CollectError {
-                        missing: tree::missing(&error),
-                        tried,
-                        hint: None,
-                        source: Some(Box::new(error)),
-                    });
-                }
             }
         }
-        let pid = tree::value::<u32>(lock).copied().unwrap_or(0);
-        Err(stuck(&self.watched, pid))
+        match tree::value::<u32>(lock).copied() {
+            Some(pid) if child::is_ours(pid) => Err(stuck(&self.watched, pid)),
+            _ => Ok(false),
+        }
     }
 
     /// The child is of no more use. It is not waited for.
@@ -158,10 +163,13 @@ impl Nvml {
         let mut worker = worker;
         let outcome = match worker.ask(request) {
             Ok(()) => worker.wait(self.patience),
-            Err(_) => Outcome::Ended,
+            Err(_) => worker.last_words(),
         };
         match outcome {
             Outcome::Reply(reply) => {
+                if !reply.note.is_empty() {
+                    self.unlocked.clone_from(&reply.note);
+                }
                 self.worker = Some(worker);
                 self.deaths = 0;
                 match reply.gpus {
@@ -176,7 +184,13 @@ impl Nvml {
                 let pid = worker.pid();
                 self.worker = Some(worker);
                 let call = child::call_in(pid).unwrap_or("no call of NVML");
-                Err(CollectError::new(Missing::TimedOut, format!("the NVML child (pid {pid}) is in {call}")))
+                let error = CollectError::new(Missing::TimedOut, format!("the NVML child (pid {pid}) is in {call}"));
+                let unlocked = &self.unlocked;
+                Err(if unlocked.is_empty() {
+                    error
+                } else {
+                    error.hint(format!("{unlocked}: a restarted agent would not know of this child"))
+                })
             }
             Outcome::Ended => {
                 self.bury(worker);

@@ -89,6 +89,7 @@ impl Sweep {
             gpus: Reading::Value(Gpus { driver: self.driver.clone(), devices }),
             tried: String::new(),
             hint: String::new(),
+            note: String::new(),
         }
     }
 

@@ -368,6 +368,53 @@ fn a_stuck_child_of_another_agent_blocks_a_second_until_it_ends() {
 }
 
 #[test]
+fn a_lock_file_that_cannot_be_had_costs_no_sight() {
+    let state = one(fake::Gpu::default());
+    // A directory of that name, a link to another's file, no state directory at all.
+    let mut lab = Lab::new("lock-dir", &state);
+    std::fs::create_dir(lab.dir.join(LOCK)).unwrap();
+    assert_eq!(lab.gpus().len(), 1);
+    assert!(lab.nvml.unlocked.contains("nvml.lock: Is a directory"), "{}", lab.nvml.unlocked);
+    let mut lab = Lab::new("lock-link", &state);
+    let victim = lab.dir.join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, lab.dir.join(LOCK)).unwrap();
+    assert_eq!(lab.gpus().len(), 1);
+    assert_eq!(tree::text(&victim).unwrap(), "precious");
+    assert!(lab.nvml.unlocked.contains("no lock"), "{}", lab.nvml.unlocked);
+    let mut lab = Lab::new("lock-nowhere", &state);
+    lab.nvml.lock = Some("/nowhere/nvml.lock".into());
+    assert_eq!(lab.gpus().len(), 1);
+}
+
+#[test]
+fn the_lock_file_is_its_owners_alone_and_names_the_child() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut lab = Lab::new("lock-mode", &one(fake::Gpu::default()));
+    lab.gpus();
+    let lock = lab.dir.join(LOCK);
+    assert_eq!(std::fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(tree::value::<u32>(&lock).copied(), Some(lab.pid()));
+    assert_eq!(lab.nvml.unlocked, "");
+}
+
+#[test]
+fn a_lock_held_by_a_stranger_costs_no_sight() {
+    let mut lab = Lab::new("lock-stranger", &one(fake::Gpu::default()));
+    let lock = lab.dir.join(LOCK);
+    // This test's own process lives and is no child of the agent's; process 0 is nobody.
+    for pid in [std::process::id(), 0] {
+        lab.nvml = Nvml::new(&Lab::options(&lab.dir, &[]));
+        std::fs::write(&lock, format!("{pid}\n")).unwrap();
+        let held = File::open(&lock).unwrap();
+        held.lock().unwrap();
+        assert_eq!(lab.gpus().len(), 1);
+        let words = format!("another process holds the lock file {}", lock.display());
+        assert_eq!(lab.nvml.unlocked, words);
+    }
+}
+
+#[test]
 fn errors_of_one_call_spoil_one_field() {
     let mut state = fake::State::of([fake::Gpu::default(), fake::Gpu::default()]);
     let fault = |call: &str, code, after, gpu| fake::Fault::Error { call: call.to_owned(), code, after, gpu };

@@ -27,11 +27,14 @@ pub(super) struct Reply {
     /// What to do about it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) hint: String,
+    /// What else is to be known: why there is no lock. With the first reply alone.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) note: String,
 }
 
 impl Reply {
     pub(super) fn failed(missing: Missing, tried: impl Into<String>, hint: &str) -> Self {
-        Self { gpus: Reading::Missing(missing), tried: tried.into(), hint: hint.to_owned() }
+        Self { gpus: Reading::Missing(missing), tried: tried.into(), hint: hint.to_owned(), note: String::new() }
     }
 }
 

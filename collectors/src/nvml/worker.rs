@@ -8,13 +8,16 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::board::Cadence;
+use super::calls::name_thread;
+use super::names::IDLE;
 use super::sweep::Sweep;
 use super::wire::{RELEASE, Reply, SAMPLE, frame};
-use crate::{Missing, Reading, tree};
+use crate::{Missing, Reading};
 
 /// The main function of the child. `library` is the driver's library where the loader would not find it; `lock`
 /// is the file that says that a child lives (and in which process).
@@ -25,21 +28,26 @@ pub fn worker_main(library: Option<PathBuf>, lock: Option<PathBuf>) -> io::Resul
     // Files of the agent that were inherited by accident would stay open for as long as a call hangs.
     // SAFETY: nothing in this process holds a file yet beside its three standard ones.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    // By its thread's name a later agent knows the holder of the lock for a child of ours.
+    name_thread(IDLE);
     let mut output = io::stdout().lock();
-    let _held = match lock.as_deref().map(hold).transpose() {
-        Ok(held) => held,
-        Err((missing, words)) => {
-            let reply = Reply::failed(missing, words, "");
+    let (_held, mut note) = match lock.as_deref().map(hold) {
+        None => (None, String::new()),
+        Some(Hold::Ours(file, note)) => (Some(file), note),
+        Some(Hold::Without(note)) => (None, note),
+        Some(Hold::Others(words)) => {
+            let reply = Reply::failed(Missing::TimedOut, words, "");
             return output.write_all(&frame(&reply)?);
         }
     };
     let mut sweep = Sweep::new(library.map(OsString::from), Cadence::default(), false);
     for request in io::stdin().lock().bytes() {
-        let reply = match request? {
+        let mut reply = match request? {
             SAMPLE => sweep.sample(),
             RELEASE => sweep.release(),
             other => Reply::failed(Missing::Malformed, format!("request {other:#04x}"), ""),
         };
+        reply.note = std::mem::take(&mut note);
         output.write_all(&frame(&reply)?)?;
         output.flush()?;
     }
@@ -47,21 +55,39 @@ pub fn worker_main(library: Option<PathBuf>, lock: Option<PathBuf>) -> io::Resul
     Ok(())
 }
 
+/// What came of taking the lock.
+enum Hold {
+    /// Held; in words if the process could not be written down.
+    Ours(File, String),
+    /// There can be none, and why. GPUs are read all the same: a lock is a help for the next agent, no more.
+    Without(String),
+    /// Another process holds it.
+    Others(String),
+}
+
 /// Takes the lock for the life of this process, and writes down whose it is.
-fn hold(path: &Path) -> Result<File, (Missing, String)> {
-    let failed = |error: io::Error| (tree::missing(&error), format!("lock {}: {error}", path.display()));
-    let open = File::options().create(true).truncate(false).write(true).read(true).open(path);
-    let mut file = open.map_err(failed)?;
+fn hold(path: &Path) -> Hold {
+    let failed = |error: io::Error| format!("no lock {}: {error}", path.display());
+    // A link or a pipe in the file's place is neither followed nor waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let mut options = File::options();
+    let open = options.create(true).truncate(false).write(true).read(true).mode(0o600).custom_flags(flags).open(path);
+    let mut file = match open {
+        Ok(file) => file,
+        Err(error) => return Hold::Without(failed(error)),
+    };
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            return Err((Missing::TimedOut, format!("{} is held by an earlier child", path.display())));
+            return Hold::Others(format!("{} is held by an earlier child", path.display()));
         }
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
+        Err(TryLockError::Error(error)) => return Hold::Without(failed(error)),
     }
-    let cleared = file.set_len(0).and_then(|()| file.rewind());
-    cleared.and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
-    Ok(file)
+    // Over the old number and cut afterwards: that needs no new room on a full disk.
+    let line = format!("{:>10}\n", std::process::id());
+    let length = u64::try_from(line.len()).unwrap_or(u64::MAX);
+    let written = file.rewind().and_then(|()| file.write_all(line.as_bytes())).and_then(|()| file.set_len(length));
+    Hold::Ours(file, written.err().map(failed).unwrap_or_default())
 }
 
 /// How long each call takes on this host, as a table: smallest, median and largest of 200 samples of every GPU.
