@@ -17,6 +17,8 @@ const BOUNDS: usize = 512;
 /// Cache usage beyond this is no share; a little over one is the engines' own rounding.
 const FULL: f64 = 1.5;
 const NANOS: f64 = 1e9;
+/// A name or a word of a page is kept up to so many characters.
+const TEXT: usize = 256;
 
 /// Reads a page; the caller knows where and when it was read.
 ///
@@ -71,6 +73,12 @@ pub fn read(text: &str) -> Result<Engine, (Missing, String)> {
     }
     sheet.write(&mut engine);
     Ok(engine)
+}
+
+/// The beginning of a text that a page or a server wrote: recordings and screens are not theirs to fill.
+#[must_use]
+pub fn short(text: &str) -> String {
+    text.chars().take(TEXT).collect()
 }
 
 /// An engine of which nothing is known, for one reason.
@@ -162,7 +170,7 @@ impl Entry {
             tally.add(sample);
             if cell.name.is_empty() {
                 let family = sample.name.strip_suffix(suffix);
-                family.unwrap_or(sample.name).clone_into(&mut cell.name);
+                cell.name = short(family.unwrap_or(sample.name));
             }
             return true;
         }
@@ -281,20 +289,20 @@ impl Sheet {
         // The first SGLang called it `name`, Triton and Dynamo call it `model`.
         let model = ["model_name", "name", "model"]
             .iter()
-            .map(|label| labels.get(label))
+            .map(|label| short(&labels.get(label)))
             .find(|model| !model.is_empty() && *model != "undefined");
         if let Some(model) = model
             && self.models.len() < 2
-            && !self.models.contains(&*model)
+            && !self.models.contains(&model)
         {
-            self.models.insert(model.into_owned());
+            self.models.insert(model);
         }
     }
 
     fn note_sleep(&mut self, sample: &Sample<'_>) {
         // One series per state, 1 for the one that holds. Of several engines, one that is awake counts.
         if sample.value == 1.0 && self.sleep != Some(SleepState::Awake) {
-            self.sleep = Some(SleepState::from(&*sample.labels.get("sleep_state")));
+            self.sleep = Some(SleepState::from(&*short(&sample.labels.get("sleep_state"))));
         }
     }
 

@@ -226,3 +226,18 @@ proptest! {
         let _ = read(&text);
     }
 }
+
+#[test]
+fn no_text_of_a_page_is_kept_beyond_256_characters() {
+    let long = "\u{e9}".repeat(100_000);
+    let name = format!("{}:vllm:num_requests_running", "x".repeat(100_000));
+    let text = format!(
+        "vllm:num_requests_running{{model_name=\"{long}\"}} 1\n{name}{{model_name=\"m\"}} 1\n\
+         vllm:engine_sleep_state{{sleep_state=\"{long}\"}} 1\n"
+    );
+    let engine = page(&text);
+    assert_eq!(engine.running.copied(), Some(1));
+    assert_eq!(engine.model.get().unwrap(), &"\u{e9}".repeat(256));
+    assert_eq!(engine.sleep.get().unwrap().as_str(), "\u{e9}".repeat(256));
+    assert!(engine.names.iter().all(|name| name.len() < 300), "{:?}", engine.names);
+}

@@ -1,6 +1,7 @@
 //! Fetches the engines' pages, all at once, each within its own time and size. One that is down, slow, endless
 //! or no engine at all costs the others nothing.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::time::Duration;
@@ -18,6 +19,11 @@ use crate::{CollectError, Collector, Focus, Host, Missing, Part, Source, now};
 const PATIENCE: Duration = Duration::from_millis(800);
 /// A page of eight data-parallel engines is a third of a megabyte.
 const PAGE: usize = 8 << 20;
+/// Pieces of a page: a server that sends a byte a piece would cost a processor of ours. Our largest page in
+/// these is still 400 bytes a piece.
+const PIECES: usize = 20_000;
+/// Shown for what may be a password from end to end.
+const HIDDEN: &str = "(a URL that is not shown)";
 /// The plain text form: with OpenMetrics, some exporters name samples and types differently.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain;version=0.0.4");
 
@@ -28,7 +34,7 @@ pub struct Scraper {
 }
 
 struct Target {
-    /// As it is shown: without credentials.
+    /// As it is shown: without credentials and without a query, and no two alike.
     shown: String,
     url: Result<Url, String>,
 }
@@ -45,7 +51,17 @@ impl Scraper {
     /// For these URLs. One without a path is asked for `/metrics`.
     #[must_use]
     pub fn new(urls: &[String]) -> Self {
-        Self { targets: urls.iter().map(|url| Target::new(url)).collect(), net: None }
+        let mut targets: Vec<Target> = urls.iter().map(|url| Target::new(url)).collect();
+        // What tells two apart can be what is hidden: they are numbered then.
+        let mut times: BTreeMap<String, u32> = BTreeMap::new();
+        for target in &mut targets {
+            let count = times.entry(target.shown.clone()).or_default();
+            *count += 1;
+            if *count > 1 {
+                target.shown = format!("{}#{count}", target.shown);
+            }
+        }
+        Self { targets, net: None }
     }
 }
 
@@ -72,27 +88,47 @@ impl Target {
     fn new(text: &str) -> Self {
         let url = Url::parse(text).map_err(|error| format!("not a URL: {error}")).and_then(|url| match url.scheme() {
             "http" | "https" => Ok(url),
-            other => Err(format!("not a URL of http or https: {other}")),
+            // In `user:password@host` the scheme is a name, or worse.
+            _ if text.contains('@') => Err("not a URL of http or https".to_owned()),
+            other => Err(format!("not a URL of http or https: {}", page::short(other))),
         });
         match url {
             Ok(mut url) => {
                 if url.path() == "/" {
                     url.set_path("/metrics");
                 }
-                Self { shown: without_credentials(&url), url: Ok(url) }
+                Self { shown: without_secrets(text, &url), url: Ok(url) }
             }
-            // What cannot be read cannot be cleaned: everything up to an `@` may be a password.
-            Err(why) => Self { shown: text.rsplit('@').next().unwrap_or_default().to_owned(), url: Err(why) },
+            Err(why) => Self { shown: page::short(&after_credentials(text)), url: Err(why) },
         }
     }
 }
 
-fn without_credentials(url: &Url) -> String {
+/// Scheme, host, port and path: a query can hold a token.
+fn without_secrets(text: &str, url: &Url) -> String {
+    // An `@` behind the host is most likely the end of a password with a `/` or `#` in it.
+    if url.path().contains('@') || url.fragment().is_some_and(|rest| rest.contains('@')) {
+        return match after_credentials(text) {
+            hidden if hidden == HIDDEN => hidden,
+            rest => format!("{}://{rest}", url.scheme()),
+        };
+    }
     let mut shown = url.clone();
     // Both fail only for URLs without a host, which http has not.
     let _ = (shown.set_username(""), shown.set_password(None));
+    shown.set_query(None);
     shown.set_fragment(None);
     shown.into()
+}
+
+/// What stands behind the last `@`, since everything before it may be a password, up to the query. With an `@`
+/// behind a `?`, the one may be of a password or the other of a token: then nothing is sure.
+fn after_credentials(text: &str) -> String {
+    let (secret, rest) = text.rsplit_once('@').unwrap_or(("", text));
+    if secret.contains('?') {
+        return HIDDEN.to_owned();
+    }
+    rest.split(['?', '#']).next().unwrap_or_default().to_owned()
 }
 
 impl Net {
@@ -162,7 +198,7 @@ impl Net {
 }
 
 fn unread(missing: Missing, why: &str) -> Engine {
-    Engine { at: now::boottime(), why: why.to_owned(), ..page::blank(missing) }
+    Engine { at: now::boottime(), why: page::short(why), ..page::blank(missing) }
 }
 
 async fn ask(client: &Client, url: Url) -> Engine {
@@ -187,9 +223,14 @@ async fn fetch(client: &Client, url: Url) -> Result<String, (Missing, String)> {
         return Err((meaning(status), format!("HTTP {}", status.as_u16())));
     }
     let mut bytes = Vec::new();
+    let mut pieces = 0;
     while let Some(chunk) = response.chunk().await.map_err(in_words)? {
         if bytes.len() + chunk.len() > PAGE {
             return Err((Missing::Malformed, format!("larger than {PAGE} bytes")));
+        }
+        pieces += 1;
+        if pieces > PIECES {
+            return Err((Missing::Malformed, format!("in more than {PIECES} pieces")));
         }
         bytes.extend_from_slice(&chunk);
     }

@@ -160,10 +160,50 @@ fn without_an_engine_it_says_what_to_give() {
 fn no_url_shows_a_password() {
     let shown = |url: &str| Target::new(url).shown;
     assert_eq!(shown("http://me:secret@host:8000"), "http://host:8000/metrics");
-    assert_eq!(shown("https://host/prometheus/metrics?x=1#y"), "https://host/prometheus/metrics?x=1");
-    for broken in ["me:secret@host:8000", "http://me:secret@", "//me:se@cret@host"] {
+    assert_eq!(shown("https://host/prometheus/metrics?x=1#y"), "https://host/prometheus/metrics");
+    assert_eq!(shown("http://host:8000/?token=sesame"), "http://host:8000/metrics");
+    assert_eq!(shown("http://host/m?token=sesame@home"), "http://host/m");
+    for slashed in ["http://user:1234/s3cr3t@host/", "http://user:1234/s3@cr3t@host/", "http://user:1234#s3cr3t@host/"]
+    {
+        assert_eq!(shown(slashed), "http://host/", "{slashed}");
+    }
+    assert_eq!(shown("http://user:12/s3@cr3t@host/?token=sesame"), "http://host/");
+    assert_eq!(shown("http://user:12/s3@host/?token=s3same@home"), HIDDEN);
+    for broken in
+        ["me:secret@host:8000", "http://me:secret@", "//me:se@cret@host", "me:pa?sesame@host", "x?token=sesame"]
+    {
         assert!(!shown(broken).contains("se"), "{broken}: {}", shown(broken));
     }
+    let why = Target::new("s3cr3t:word@host:8000").url.unwrap_err();
+    assert_eq!(why, "not a URL of http or https");
+}
+
+#[test]
+fn a_query_is_sent_and_never_shown_and_two_of_a_kind_stay_two() {
+    fn asks(stream: &mut TcpStream, request: &str) -> io::Result<()> {
+        let known = request.starts_with("GET /metrics?token=sesame HTTP/1.1\r\n");
+        write(stream, if known { "200 OK" } else { "403 Forbidden" }, PAGE_TEXT)
+    }
+    let host = serve(asks);
+    let engines = ask_all(&[format!("{host}/?token=sesame"), format!("{host}/?token=wrong")]);
+    assert_eq!((engines[0].running.copied(), engines[1].why.as_str()), (Some(2), "HTTP 403"));
+    assert_eq!(engines[0].url, format!("{host}/metrics"));
+    assert_eq!(engines[1].url, format!("{host}/metrics#2"));
+}
+
+#[test]
+fn a_page_in_single_bytes_ends_with_a_reason() {
+    fn crumbs(stream: &mut TcpStream, _: &str) -> io::Result<()> {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+        let crumbs = "1\r\n#\r\n".repeat(1000);
+        loop {
+            stream.write_all(crumbs.as_bytes())?;
+        }
+    }
+    let url = serve(crumbs);
+    // On a busy machine the deadline can come first.
+    let mut reasons = (0..10).map(|_| ask_all(std::slice::from_ref(&url)).remove(0).why);
+    assert!(reasons.any(|why| why == "in more than 20000 pieces"));
 }
 
 #[test]
