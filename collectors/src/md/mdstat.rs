@@ -4,7 +4,7 @@
 //! (Unraid prints `key=value` lines under this name) holds no array header and so gives no array.
 
 use gpuprod_snapshot::storage::{MdAction, MdArray, MdMember, MdState, MemberFlag, SyncState};
-use gpuprod_snapshot::units::{Bytes, BytesPerSecond, Nanos};
+use gpuprod_snapshot::units::{Bytes, BytesPerSecond, Nanos, Ppb};
 
 use crate::{Missing, Reading, decimal};
 
@@ -231,12 +231,16 @@ fn progress(array: &mut MdArray, text: &str) {
     array.sync_total_fine = Reading::Missing(Missing::Malformed);
     for word in text.split_whitespace() {
         if let Some(percent) = word.strip_suffix('%') {
-            array.sync_percent = Reading::from_option(decimal::percent(percent), Missing::Malformed);
+            array.sync_percent =
+                Reading::from_option(decimal::percent(percent).filter(|share| *share <= Ppb::ONE), Missing::Malformed);
         } else if let Some((done, total)) =
             word.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')?.split_once('/'))
         {
-            array.sync_done_fine = Reading::from_option(kib(done), Missing::Malformed);
-            array.sync_total_fine = Reading::from_option(kib(total), Missing::Malformed);
+            let (done, total) = (kib(done), kib(total));
+            // More than all is no progress, as in sysfs.
+            let sane = done.filter(|done| total.is_none_or(|total| *done <= total));
+            array.sync_done_fine = Reading::from_option(sane, Missing::Malformed);
+            array.sync_total_fine = Reading::from_option(total, Missing::Malformed);
         } else if let Some(finish) = word.strip_prefix("finish=") {
             let minutes = finish.strip_suffix("min").and_then(|text| decimal::scaled(text, 3));
             let nanos = minutes.and_then(|thousandths| thousandths.checked_mul(60_000_000));

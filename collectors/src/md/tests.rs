@@ -245,6 +245,20 @@ fn own_text_with_every_form_that_the_kernel_prints() {
     assert_eq!(garbage.sync_finish.missing(), Some(Missing::Malformed));
 }
 
+#[test]
+fn more_than_all_is_no_progress() {
+    let read = |progress: &str| {
+        let text =
+            format!("md0 : active raid1 sdb[1] sda[0]\n      64 blocks [2/1] [U_]\n      recovery = {progress}\n");
+        let array = mdstat::parse(&text).remove(0);
+        (array.sync_percent, array.sync_done_fine)
+    };
+    let malformed = Missing::Malformed;
+    assert_eq!(read("100.0% (64/64) finish=0.0min"), (Ppb::ONE.into(), Bytes(65536).into()));
+    assert_eq!(read("100.1% (65/64)"), (Reading::Missing(malformed), Reading::Missing(malformed)));
+    assert_eq!(read("4294967295.0% (1/64)"), (Reading::Missing(malformed), Bytes(1024).into()));
+}
+
 /// A raid6 that rebuilds a slot: what sysfs says, what only mdstat says, in one array.
 fn rebuilding() -> Scratch {
     Scratch::with(&[

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use gpuprod_snapshot::gpu::{Gpu, GpuEcc, GpuHealth, GpuPcie, MigInstance, Vendor};
-use gpuprod_snapshot::units::{MegaHertz, Millijoules, Milliwatts};
 use nvml_wrapper_sys::bindings::field_id;
 
 use super::calls::{Code, Device, GPU_IS_LOST, Library, NOT_SUPPORTED, Raw};
@@ -232,8 +231,8 @@ fn settle<T>(reading: Reading<T>) -> Reading<T> {
 fn identity(asker: &mut Asker<'_>, gpu: &mut Gpu) {
     gpu.pci = map::pci(asker.ask("pci", Library::pci));
     gpu.model = map::text(asker.ask("name", Library::name));
-    gpu.power_limit_default = map::plain(asker.ask("default limit", Library::power_limit_default), milliwatts);
-    gpu.clock_sm_max = map::plain(asker.ask("largest clock", |l, d| l.clock_max(d, SM)), MegaHertz);
+    gpu.power_limit_default = map::power(asker.ask("default limit", Library::power_limit_default));
+    gpu.clock_sm_max = map::clock(asker.ask("largest clock", |l, d| l.clock_max(d, SM)));
     gpu.pcie.generation_max = map::plain(asker.ask("largest generation", Library::link_generation_max), u32::from);
     gpu.pcie.width_max = map::plain(asker.ask("largest width", Library::link_width_max), u32::from);
     gpu.mig = map::plain(asker.ask("mig", Library::mig), |on| on);
@@ -246,10 +245,6 @@ fn identity(asker: &mut Asker<'_>, gpu: &mut Gpu) {
     }
 }
 
-fn milliwatts(raw: u32) -> Milliwatts {
-    Milliwatts(raw.into())
-}
-
 fn sensors(asker: &mut Asker<'_>, gpu: &mut Gpu) {
     let rates = asker.ask("utilization", Library::utilization);
     gpu.util = map::percent(rates.map(|rates| rates.gpu));
@@ -258,15 +253,15 @@ fn sensors(asker: &mut Asker<'_>, gpu: &mut Gpu) {
         Err(code) if map::lacks(code) => map::memory_v1(asker.ask("memory v1", Library::memory_v1)),
         answer => map::memory(answer),
     };
-    gpu.power = map::plain(asker.ask("power", Library::power), milliwatts);
-    gpu.power_limit = map::plain(asker.ask("limit", Library::power_limit), milliwatts);
-    gpu.energy = map::plain(asker.ask("energy", Library::energy), Millijoules);
+    gpu.power = map::power(asker.ask("power", Library::power));
+    gpu.power_limit = map::power(asker.ask("limit", Library::power_limit));
+    gpu.energy = map::energy(asker.ask("energy", Library::energy));
     gpu.temp = map::temperature(asker.either(
         ("temperature", |l, d| l.temperature(d).map(i64::from)),
         ("temperature v1", |l, d| l.temperature_v1(d, 0).map(i64::from)),
     ));
-    gpu.clock_sm = map::plain(asker.ask("sm clock", |l, d| l.clock(d, SM)), MegaHertz);
-    gpu.clock_mem = map::plain(asker.ask("memory clock", |l, d| l.clock(d, MEMORY)), MegaHertz);
+    gpu.clock_sm = map::clock(asker.ask("sm clock", |l, d| l.clock(d, SM)));
+    gpu.clock_mem = map::clock(asker.ask("memory clock", |l, d| l.clock(d, MEMORY)));
     gpu.clock_reasons = map::plain(
         asker.either(("reasons", Library::clock_reasons), ("reasons old", Library::clock_reasons_old)),
         |reasons| reasons,

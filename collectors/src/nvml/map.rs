@@ -2,7 +2,7 @@
 
 use gpuprod_snapshot::gpu::{ContextKind, Gpm, GpuHealth, GpuProcess};
 use gpuprod_snapshot::topology::PciAddress;
-use gpuprod_snapshot::units::{Bytes, Celsius, Permille, Ppb};
+use gpuprod_snapshot::units::{Bytes, Celsius, MegaHertz, Millijoules, Milliwatts, Permille, Ppb};
 use nvml_wrapper_sys::bindings::{
     nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t,
 };
@@ -111,6 +111,26 @@ pub(super) fn temperature(raw: Raw<i64>) -> Reading<Celsius> {
         let sane = (-100..=200).contains(&value).then_some(value)?;
         i32::try_from(sane).ok().map(Celsius)
     })
+}
+
+/// No board draws 100 kW: more is a blank of the driver's, all bits one among them.
+const MOST_MILLIWATTS: u32 = 100_000_000;
+/// And none ticks at 100 GHz.
+const MOST_MEGAHERTZ: u32 = 100_000;
+
+/// A power or its limit.
+pub(super) fn power(raw: Raw<u32>) -> Reading<Milliwatts> {
+    checked(raw, |value| (value <= MOST_MILLIWATTS).then(|| Milliwatts(value.into())))
+}
+
+/// A clock.
+pub(super) fn clock(raw: Raw<u32>) -> Reading<MegaHertz> {
+    checked(raw, |value| (value <= MOST_MEGAHERTZ).then_some(MegaHertz(value)))
+}
+
+/// The energy since the driver was loaded; all bits one are no sum.
+pub(super) fn energy(raw: Raw<u64>) -> Reading<Millijoules> {
+    checked(raw, |value| (value != u64::MAX).then_some(Millijoules(value)))
 }
 
 /// Total, used, reserved.
@@ -272,6 +292,19 @@ mod tests {
         assert_eq!(got[1].mem_used, Reading::Missing(Missing::Unsupported));
         assert_eq!(got[1].gi, Some(3));
         assert_eq!(got[1].sm, Reading::Missing(Missing::NotYet));
+    }
+
+    #[test]
+    fn all_ones_are_no_power_clock_or_energy() {
+        let malformed = Missing::Malformed;
+        assert_eq!(power(Ok(700_000)), Reading::Value(Milliwatts(700_000)));
+        assert_eq!(power(Ok(100_000_001)), Reading::Missing(malformed));
+        assert_eq!(power(Ok(u32::MAX)), Reading::Missing(malformed));
+        assert_eq!(clock(Ok(2619)), Reading::Value(MegaHertz(2619)));
+        assert_eq!(clock(Ok(u32::MAX)), Reading::Missing(malformed));
+        assert_eq!(energy(Ok(u64::MAX - 1)), Reading::Value(Millijoules(u64::MAX - 1)));
+        assert_eq!(energy(Ok(u64::MAX)), Reading::Missing(malformed));
+        assert_eq!(energy(Err(3)), Reading::Missing(Missing::Unsupported));
     }
 
     #[test]
