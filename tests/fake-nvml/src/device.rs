@@ -45,7 +45,7 @@ values! {
     nvmlDeviceGetPcieReplayCounter: c_uint = |view| whole(view)?.pcie.replay;
     nvmlDeviceGetMemoryInfo: nvmlMemory_t = |view| memory(view).map(|(total, used, reserved)| nvmlMemory_t {
         // The first version counts the reserve as used.
-        total, free: total.saturating_sub(used + reserved), used: used + reserved,
+        total, free: total.saturating_sub(used.saturating_add(reserved)), used: used.saturating_add(reserved),
     });
 }
 
@@ -82,7 +82,7 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, out: *mut 
             version,
             total,
             reserved,
-            free: total.saturating_sub(used + reserved),
+            free: total.saturating_sub(used.saturating_add(reserved)),
             used,
         });
         // SAFETY: as above.
