@@ -60,6 +60,8 @@ impl Lab {
     }
 
     fn collect(&mut self) -> Result<Gpus, CollectError> {
+        // GPM takes no two samples closer than a tenth of a second.
+        std::thread::sleep(Duration::from_millis(110));
         match self.nvml.collect(&self.host, &Focus::default())? {
             Part::Gpu(gpus) => Ok(gpus),
             other => panic!("{other:?}"),
