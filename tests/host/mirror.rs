@@ -128,6 +128,8 @@ fn mirror(file: &str, seconds: &[u64]) {
             };
             for _ in 1..looks {
                 let _ = collector.collect(&host, &focus);
+                // GPM wants 100 ms between two samples.
+                std::thread::sleep(std::time::Duration::from_millis(110));
             }
             let part = collector.collect(&host, &focus);
             let sample = |value| Sample {
