@@ -21,6 +21,8 @@ pub mod host;
 mod reading;
 pub mod storage;
 pub mod tenant;
+#[cfg(test)]
+mod tests;
 mod tick;
 pub mod topology;
 pub mod units;
