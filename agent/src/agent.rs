@@ -1,14 +1,17 @@
-//! The daemon: the tick thread feeds the pipeline and renders pages; the `net` thread serves them.
+//! The daemon: the tick thread feeds the pipeline and hands each frame to the sinks; the `net` thread serves and
+//! delivers, so that the tick thread never waits for anybody.
 
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
 use anyhow::{Context, Result};
+use tokio::runtime::Handle;
 
 use crate::http::{self, Shelf};
 use crate::pipeline::Pipeline;
 use crate::run::{Settings, live};
+use crate::sink;
 use crate::source::Stop;
 use crate::{socket, state_dir};
 
@@ -34,10 +37,14 @@ pub fn run(mut settings: Settings, stop: &Stop, err: &mut dyn Write) -> Result<(
     let path = config.socket_path();
     let ours = socket.as_ref().and_then(|_| socket::identity(&path));
     let shelf = Shelf::default();
-    net(http, socket, &shelf)?;
+    let net = net(http, socket, &shelf)?;
+    let mut sinks = sink::all(&settings, shelf, &net);
     let mut pipeline = Pipeline::new(config.rules.policy());
     for tick in live(&settings, stop) {
-        shelf.accept(&pipeline.feed(&tick));
+        let frame = pipeline.feed(&tick);
+        for sink in &mut sinks {
+            sink.accept(&frame);
+        }
     }
     socket::release(&path, ours);
     Ok(())
@@ -58,13 +65,14 @@ fn bind(settings: &Settings, err: &mut dyn Write) -> Result<Option<UnixListener>
     }
 }
 
-/// Starts the `net` thread.
-fn net(http: Option<TcpListener>, socket: Option<UnixListener>, shelf: &Shelf) -> Result<()> {
+/// Starts the `net` thread; the handle takes what the sinks deliver.
+fn net(http: Option<TcpListener>, socket: Option<UnixListener>, shelf: &Shelf) -> Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .context("start the network runtime")?;
+    let handle = runtime.handle().clone();
     let (pages, frames) = (shelf.clone(), shelf.clone());
     let serve = async move {
         let http = async {
@@ -85,5 +93,5 @@ fn net(http: Option<TcpListener>, socket: Option<UnixListener>, shelf: &Shelf) -
         .name("net".to_owned())
         .spawn(move || runtime.block_on(serve))
         .context("start the net thread")?;
-    Ok(())
+    Ok(handle)
 }

@@ -46,7 +46,7 @@ pub struct Shelf(Arc<Mutex<Option<Arc<Pages>>>>);
 
 impl Shelf {
     /// Renders a frame; the lock is held for the exchange of a pointer only.
-    pub fn accept(&self, frame: &Frame<'_>) {
+    pub fn put(&self, frame: &Frame<'_>) {
         let json = |frame: &Frame<'_>| {
             let mut line = serde_json::to_vec(frame).unwrap_or_default();
             line.push(b'\n');

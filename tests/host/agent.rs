@@ -26,7 +26,8 @@ impl Drop for Agent {
 
 fn config(scratch: &Scratch, listen: &str) -> String {
     let path = scratch.path("agent.yaml");
-    let text = format!("state_dir: {}/state\nhttp: {{listen: {listen:?}}}\n", scratch.0.display());
+    let text =
+        format!("state_dir: {0}/state\nstore: {{dir: {0}/store}}\nhttp: {{listen: {listen:?}}}\n", scratch.0.display());
     fs::write(&path, text).unwrap();
     path
 }

@@ -28,7 +28,7 @@ fn every_kind_of_mistake_has_its_place() {
         ("sampling:\n\tperiod: 10s\n", (2, 2), "tab"),
         ("http: {listen: here}\n", (1, 16), "socket address"),
         ("http: {}\nhttp: {}\n", (2, 1), "duplicate"),
-        ("otlp: {}\n", (1, 1), "does not have yet"),
+        ("tenants: {}\n", (1, 1), "does not have yet"),
     ] {
         let (found, message) = error(text);
         assert_eq!(found, Some(at), "{text:?}: {message}");

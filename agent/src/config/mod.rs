@@ -39,8 +39,63 @@ pub struct Config {
     pub http: Http,
     /// The unix socket.
     pub socket: Socket,
+    /// What is kept on disk.
+    pub store: Store,
+    /// Labels of the site: on alerts and OTLP resources.
+    pub labels: BTreeMap<String, String>,
+    /// Metrics by OTLP.
+    pub otlp: Otlp,
+    /// Alerts posted directly.
+    pub alerts: Alerts,
     /// Rules and thresholds.
     pub rules: Rules,
+}
+
+/// What is kept on disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// Whether anything is; without it counters restart with the process.
+    pub enabled: bool,
+    /// Where.
+    pub dir: Option<PathBuf>,
+    /// Most that the history may take.
+    pub history_bytes: u64,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { enabled: true, dir: None, history_bytes: 1 << 30 }
+    }
+}
+
+/// Metrics by OTLP over HTTP.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Otlp {
+    /// Where they are posted; none: nowhere.
+    pub endpoint: Option<String>,
+    /// How often.
+    #[serde(with = "duration")]
+    pub interval: Nanos,
+    /// Headers of each request.
+    pub headers: BTreeMap<String, String>,
+    /// Most that waits on disk while nobody answers; the oldest goes first.
+    pub queue_bytes: u64,
+}
+
+impl Default for Otlp {
+    fn default() -> Self {
+        Self { endpoint: None, interval: Nanos::from_secs(10), headers: BTreeMap::new(), queue_bytes: 64 << 20 }
+    }
+}
+
+/// Alerts posted to Alertmanager directly, beside or instead of the shipped Prometheus rules.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Alerts {
+    /// Base URLs; each gets every alert. None: nothing is posted.
+    pub alertmanagers: Vec<String>,
 }
 
 /// How the host is read.
