@@ -14,7 +14,7 @@ use crate::rule::{Outcome, RULES, View};
 use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
-use crate::{Finding, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, UnitId};
+use crate::{Finding, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, UnitId, vital};
 
 /// Everything that was learnt, and the last two samples of every source. This is also its saved form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,6 +79,7 @@ impl Judge {
             findings: findings(&self.holds),
             rules: reports,
             probes: probes(&self.window),
+            vitals: vital::all(&self.signals, now.boottime, &self.policy),
         }
     }
 }

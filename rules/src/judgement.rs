@@ -7,7 +7,7 @@ use gpuprod_snapshot::Stamp;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::{Bucket, Cause, Class, Micro, Part, RuleId, State, Weight};
+use crate::{Bucket, Cause, Class, Micro, Part, RuleId, State, Vital, Weight};
 
 /// The identity of an accounting unit: the UUID of a GPU or MIG instance, `GPU-…/rest` for the unpartitioned
 /// rest of a GPU, or its PCI address when the UUID was never known.
@@ -37,6 +37,9 @@ pub struct Judgement {
     pub rules: Vec<RuleReport>,
     /// Sources that do not come back.
     pub probes: Vec<Probe>,
+    /// What was learnt, beside what is.
+    #[serde(default)]
+    pub vitals: Vec<Vital>,
 }
 
 /// The verdict on one unit for the time since the tick before.

@@ -24,6 +24,7 @@ mod rule;
 mod signals;
 mod state;
 mod unit;
+mod vital;
 mod weight;
 mod window;
 mod words;
@@ -36,6 +37,7 @@ pub use ledger::Ledger;
 pub use number::{Micro, Part};
 pub use policy::Policy;
 pub use rule::{Claim, Outcome, RULES, Rule, View};
+pub use vital::{Vital, VitalKind};
 pub use words::{
     Bucket, Cause, Class, Fault, Loading, Overhead, Progress, RuleId, State, Unknown, Weight, WeightSource,
 };

@@ -231,13 +231,22 @@ impl EngineSignals {
     /// Progress of the last seconds as a part of the own normal; nothing without a reference, or when the last
     /// page is older than the trail.
     pub(crate) fn progress(&self, now: Nanos) -> Option<f64> {
-        let fresh = self.trail.back().is_some_and(|(at, ..)| now.saturating_sub(*at) < TRAIL);
         let (sum, seconds) = self
             .trail
             .iter()
             .filter_map(|(_, seconds, ratio, _)| ratio.map(|ratio| (ratio * seconds, seconds)))
             .fold((0.0, 0.0), |(sum, all), (part, seconds)| (sum + part, all + seconds));
-        (fresh && seconds > 0.0).then(|| sum / seconds)
+        (self.is_fresh(now) && seconds > 0.0).then(|| sum / seconds)
+    }
+
+    /// Whether a page came within the trail.
+    pub(crate) fn is_fresh(&self, now: Nanos) -> bool {
+        self.trail.back().is_some_and(|(at, ..)| now.saturating_sub(*at) < TRAIL)
+    }
+
+    /// Healthy blocks of the batch size that is known best.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.reference.values().map(Track::blocks).max().unwrap_or(0)
     }
 
     /// Work per second over the last seconds.
