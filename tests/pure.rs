@@ -10,6 +10,8 @@
     reason = "a test's helpers fail by panicking, read clocks and say what was skipped"
 )]
 
+#[path = "pure/alerts.rs"]
+mod alerts;
 #[path = "pure/catalogue.rs"]
 mod catalogue;
 #[path = "pure/config.rs"]

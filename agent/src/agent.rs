@@ -1,6 +1,7 @@
 //! The daemon: the tick thread feeds the pipeline and hands each frame to the sinks; the `net` thread serves and
 //! delivers, so that the tick thread never waits for anybody.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -8,10 +9,11 @@ use std::os::unix::net::UnixListener;
 use anyhow::{Context, Result};
 use tokio::runtime::Handle;
 
+use crate::alerts::{self, Desk, Kept};
 use crate::http::{self, Shelf};
 use crate::pipeline::Pipeline;
 use crate::run::{Settings, live};
-use crate::sink;
+use crate::sink::{self, alertmanager};
 use crate::source::Stop;
 use crate::{socket, state_dir};
 
@@ -39,9 +41,16 @@ pub fn run(mut settings: Settings, stop: &Stop, err: &mut dyn Write) -> Result<(
     let shelf = Shelf::default();
     let net = net(http, socket, &shelf)?;
     let mut sinks = sink::all(&settings, shelf, &net);
+    let tally = alertmanager::Tally::default();
+    if let Some(sink) = alertmanager::start(config, &net, &tally) {
+        sinks.push(Box::new(sink));
+    }
+    let mut desk = Desk::new(alerts::plan(config, &settings.host_name()), Kept::default());
     let mut pipeline = Pipeline::new(config.rules.policy());
     for tick in live(&settings, stop) {
-        let frame = pipeline.feed(&tick);
+        let mut frame = pipeline.feed(&tick);
+        desk.posts(tally.posts());
+        frame.alerts = Cow::Borrowed(desk.step(&frame.judgement.findings, &tick.stamp));
         for sink in &mut sinks {
             sink.accept(&frame);
         }

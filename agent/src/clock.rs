@@ -12,6 +12,12 @@ pub fn boottime() -> Nanos {
     now::boottime()
 }
 
+/// The wall clock now, Unix time.
+#[must_use]
+pub fn realtime() -> Nanos {
+    now::realtime()
+}
+
 /// All clocks of this boot.
 #[derive(Clone, Debug)]
 pub struct Clock {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod alerts;
 pub mod catalogue;
 pub mod check;
 pub mod cli;

@@ -6,6 +6,8 @@ use gpuprod_rules::{Judge, Judgement, Ledger, Policy};
 use gpuprod_snapshot::{Missing, Reading, Tick};
 use serde::{Deserialize, Serialize};
 
+use crate::alerts::Alerts;
+
 /// Everything that was learnt, and the accounts.
 #[derive(Debug, Default)]
 pub struct Pipeline {
@@ -22,6 +24,9 @@ pub struct Frame<'a> {
     pub judgement: Cow<'a, Judgement>,
     /// The accounts.
     pub ledger: Cow<'a, Ledger>,
+    /// Who is told; the agent fills it in, a replay tells nobody.
+    #[serde(default)]
+    pub alerts: Cow<'a, Alerts>,
 }
 
 impl Pipeline {
@@ -39,6 +44,7 @@ impl Pipeline {
             known: Cow::Borrowed(self.judge.known()),
             judgement: Cow::Owned(judgement),
             ledger: Cow::Borrowed(&self.ledger),
+            alerts: Cow::default(),
         }
     }
 
@@ -57,6 +63,7 @@ impl Frame<'_> {
             known: Cow::Owned(self.known.as_ref().clone()),
             judgement: Cow::Owned(self.judgement.as_ref().clone()),
             ledger: Cow::Owned(self.ledger.as_ref().clone()),
+            alerts: Cow::Owned(self.alerts.as_ref().clone()),
         }
     }
 

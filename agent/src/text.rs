@@ -58,6 +58,13 @@ pub fn utc(realtime: Nanos) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The same to the millisecond: `2026-11-27T23:48:22.125Z`.
+#[must_use]
+pub fn utc_exact(realtime: Nanos) -> String {
+    let whole = utc(realtime);
+    format!("{}.{:03}Z", whole.trim_end_matches('Z'), realtime.0 / 1_000_000 % 1_000)
+}
+
 /// Year, month and day of a day since 1970-01-01, by the proleptic Gregorian calendar (eras of 400 years that
 /// begin on 1 March, so that the leap day is the last of its year).
 fn civil(days: u64) -> (u64, u64, u64) {
@@ -69,6 +76,63 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let day = of_year - (153 * shifted + 2) / 5 + 1;
     let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
     (year + era * 400 + u64::from(month <= 2), month, day)
+}
+
+/// Days since 1970-01-01 of a day of the proleptic Gregorian calendar: the other way round.
+fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    let shifted = if month > 2 { month - 3 } else { month + 9 };
+    let year = if month > 2 { year } else { year.checked_sub(1)? };
+    let (era, of_era) = (year / 400, year % 400);
+    let of_year = (153 * shifted + 2) / 5 + day - 1;
+    (era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year).checked_sub(719_468)
+}
+
+/// Unix time of an instant as RFC 3339 writes it: `2026-11-27T23:48:22Z`, `2026-11-28T00:48:22.5+01:00`.
+///
+/// # Errors
+/// In words, for a config line's message.
+pub fn instant(text: &str) -> Result<Nanos, String> {
+    read_instant(text).ok_or_else(|| {
+        format!("{text:?} is no instant; write it as RFC 3339 does, for example 2026-11-28T02:00:00Z or …+01:00")
+    })
+}
+
+fn read_instant(text: &str) -> Option<Nanos> {
+    let number = |from: usize, to: usize, least: u64, most: u64| {
+        let digits = text.get(from..to).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
+        digits.parse::<u64>().ok().filter(|value| (least..=most).contains(value))
+    };
+    let mark = |at: usize, marks: &str| text.get(at..=at).is_some_and(|mark| marks.contains(mark));
+    if !(mark(4, "-") && mark(7, "-") && mark(10, "Tt ") && mark(13, ":") && mark(16, ":")) {
+        return None;
+    }
+    let (year, month, day) = (number(0, 4, 1970, 9999)?, number(5, 7, 1, 12)?, number(8, 10, 1, 31)?);
+    let since = days(year, month, day)?;
+    if civil(since) != (year, month, day) {
+        return None;
+    }
+    let seconds =
+        since * 86_400 + number(11, 13, 0, 23)? * 3_600 + number(14, 16, 0, 59)? * 60 + number(17, 19, 0, 60)?;
+    let rest = text.get(19..)?;
+    let (fraction, zone) = match rest.strip_prefix('.') {
+        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?),
+        None => ("", rest),
+    };
+    let nanos: u64 = match (rest.starts_with('.'), fraction) {
+        (false, _) => 0,
+        (true, "") => return None,
+        (true, fraction) => format!("{fraction:0<9}").get(..9)?.parse().ok()?,
+    };
+    let zone_at = text.len() - zone.len();
+    let offset =
+        || Some(number(zone_at + 1, zone_at + 3, 0, 23)? * 3_600 + number(zone_at + 4, zone_at + 6, 0, 59)? * 60);
+    let seconds = match (zone, zone.len()) {
+        ("Z" | "z", _) => seconds,
+        (zone, 6) if zone.starts_with('+') && mark(zone_at + 3, ":") => seconds.checked_sub(offset()?)?,
+        (zone, 6) if zone.starts_with('-') && mark(zone_at + 3, ":") => seconds + offset()?,
+        _ => return None,
+    };
+    Some(Nanos(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?))
 }
 
 /// Foreign text on one line: control characters (escape sequences of a terminal among them) become `?`.
@@ -133,6 +197,38 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(utc(Nanos::from_secs(seconds)), text);
+            assert_eq!(instant(text), Ok(Nanos::from_secs(seconds)));
+        }
+    }
+
+    #[test]
+    fn instants_of_other_zones_and_what_is_none() {
+        // Values of `date -u -d TEXT +%s.%N`.
+        for (text, nanos) in [
+            ("2026-11-28T02:00:00Z", 1_795_831_200_000_000_000),
+            ("2026-11-28T02:00:00+01:00", 1_795_827_600_000_000_000),
+            ("2026-11-28t02:00:00.25-05:30", 1_795_851_000_250_000_000),
+            ("2024-02-29 12:00:00.123456789z", 1_709_208_000_123_456_789),
+        ] {
+            assert_eq!(instant(text), Ok(Nanos(nanos)), "{text}");
+        }
+        for text in [
+            "",
+            "now",
+            "2026-11-28",
+            "2026-11-28T02:00:00",
+            "2026-02-29T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-11-28T24:00:00Z",
+            "2026-11-28T02:00:00.Z",
+            "2026-11-28T02:00:00+0100",
+            "1969-12-31T23:59:59Z",
+            "2026-11-28T02:00:00Zé",
+            "é026-11-28T02:00:00Z",
+            "2026-11-28T02:00:00.1",
+            "+026-11-28T02:00:00Z",
+        ] {
+            assert!(instant(text).is_err(), "{text}");
         }
     }
 

@@ -3,12 +3,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use gpuprod::alerts::{Alert, Alerts, Desk, Kept, Phase, Posts, plan};
 use gpuprod::catalogue::{self, Kind, names};
+use gpuprod::config::{Config, Mode};
 use gpuprod::pipeline::Frame;
 use gpuprod::sink::prometheus::{Form, page};
-use gpuprod_rules::{Bucket, Cause, Judge, Judgement, Ledger, Part, Policy, Progress, State, Weight, WeightSource};
-use gpuprod_snapshot::Tick;
+use gpuprod_rules::{
+    Bucket, Cause, Judge, Judgement, Ledger, Part, Policy, Progress, RuleId, State, Weight, WeightSource,
+};
 use gpuprod_snapshot::units::Nanos;
+use gpuprod_snapshot::{Stamp, Tick};
 
 #[path = "node.rs"]
 mod node;
@@ -103,6 +107,23 @@ fn troubled(tick: &Tick) -> (Judgement, Ledger) {
     (last, ledger)
 }
 
+/// An alert about something else than the node's rules say, and an Alertmanager that takes posts.
+fn alerts() -> Alerts {
+    let config = Config::default();
+    let mut alerts = Desk::new(plan(&config, "gpu-17"), Kept::default()).step(&[], &Stamp::default()).clone();
+    alerts.list.push(Alert {
+        rule: RuleId::RaidRebuildImpact,
+        object: "md0".into(),
+        mode: Mode::Page,
+        starts_at: Nanos(0),
+        phase: Phase::Firing,
+        ended_at: None,
+        summary: String::new(),
+    });
+    alerts.posts.push(Posts { alertmanager: "http://am:9093/".into(), last_taken: Some(Nanos(1)), ..Posts::default() });
+    alerts
+}
+
 fn samples(page: &str) -> Vec<&str> {
     page.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
@@ -111,7 +132,12 @@ fn samples(page: &str) -> Vec<&str> {
 fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
     let tick = node::full();
     let (judgement, ledger) = troubled(&tick);
-    let frame = Frame { known: Cow::Owned(tick), judgement: Cow::Owned(judgement), ledger: Cow::Owned(ledger) };
+    let frame = Frame {
+        known: Cow::Owned(tick),
+        judgement: Cow::Owned(judgement),
+        ledger: Cow::Owned(ledger),
+        alerts: Cow::Owned(alerts()),
+    };
     let text = page(&frame, Form::OpenMetrics);
     let lines = samples(&text);
     let series: BTreeSet<&str> =
@@ -144,6 +170,7 @@ fn what_is_missing_makes_no_series() {
         known: Cow::Owned(tick),
         judgement: Cow::Owned(Judgement::default()),
         ledger: Cow::Owned(Ledger::default()),
+        alerts: Cow::default(),
     };
     let text = page(&frame, Form::Text);
     let lines = samples(&text);
@@ -157,6 +184,7 @@ fn the_public_frame_hides_who_runs_what() {
         known: Cow::Owned(tick),
         judgement: Cow::Owned(Judgement::default()),
         ledger: Cow::Owned(Ledger::default()),
+        alerts: Cow::default(),
     };
     let whole = serde_json::to_string(&frame).unwrap();
     let public = serde_json::to_string(&frame.public()).unwrap();

@@ -29,6 +29,14 @@ fn every_kind_of_mistake_has_its_place() {
         ("http: {listen: here}\n", (1, 16), "socket address"),
         ("http: {}\nhttp: {}\n", (2, 1), "duplicate"),
         ("tenants: {}\n", (1, 1), "does not have yet"),
+        ("labels:\n  cluster: a\n  instance: b\n", (3, 3), "the label instance is taken"),
+        ("labels:\n  a-b: c\n", (2, 3), "letters, digits and _"),
+        ("labels:\n  __a: c\n", (2, 3), "no __ first"),
+        ("labels:\n  site: ''\n", (2, 9), "no label"),
+        ("labels:\n  site: \"a\\nb\"\n", (2, 9), "no control characters"),
+        ("alerts:\n  silence: [{from: 2026-11-28T02:00:00Z, to: tomorrow}]\n", (2, 46), "\"tomorrow\" is no instant"),
+        ("alerts:\n  silence:\n  - from: 2026-02-30T02:00:00Z\n", (3, 11), "is no instant"),
+        ("alerts:\n  silence:\n  - from: 2026-02-20T02:00:00Z\n", (3, 5), "missing field `to`"),
     ] {
         let (found, message) = error(text);
         assert_eq!(found, Some(at), "{text:?}: {message}");
@@ -44,6 +52,12 @@ fn values_that_cannot_work_are_refused() {
         ("sampling: {deadline: 2s}", "sampling.deadline"),
         ("sampling: {deadline: 0s}", "sampling.deadline"),
         ("engines: [localhost:8000]", "http://"),
+        ("alerts: {alertmanagers: [am:9093]}", "alerts.alertmanagers: \"am:9093\" must begin with http://"),
+        ("alerts: {alertmanagers: ['http://am/?a=b']}", "is a base"),
+        ("alerts: {repeat: 0s}", "alerts.repeat"),
+        ("alerts: {resolve_after: 2h}", "alerts.resolve_after"),
+        ("alerts: {node: ''}", "alerts.node"),
+        ("alerts: {silence: [{from: 2026-11-28T02:00:00Z, to: 2026-11-28T02:30:00+01:00}]}", "ends before it begins"),
         ("engines: ['http://:8000/metrics']", "name a host"),
         ("rules: {policy: {off: [raid_rebuild_impact]}}", "rules.modes"),
         ("rules: {policy: {block_ns: 0}}", "rules.policy.block_ns"),
@@ -63,6 +77,7 @@ fn values_that_cannot_work_are_refused() {
 fn a_message_shows_no_password_and_moves_no_cursor() {
     for text in [
         "engines: ['ftp://me:s3cret@node/metrics']",
+        "alerts: {alertmanagers: ['ftp://me:s3cret@am:9093']}",
         "engines: ['me:s3cret@node']",
         "engine: 'http://me:s3cret@node'",
         "http: {listen: 'http://me:s3cret@node'}",

@@ -3,6 +3,7 @@
 //! The name and unit are those of OpenTelemetry; the Prometheus name is derived from them ([`names`]). One file
 //! per room. `/metrics`, `gpuprod metrics` and the tests come from this list and nothing else.
 
+mod alert;
 mod block;
 mod engine;
 mod gpu;
@@ -53,6 +54,7 @@ const ROOMS: &[&[Metric]] = &[
     ledger::METRICS,
     gpu::METRICS,
     rule::METRICS,
+    alert::METRICS,
     engine::METRICS,
     md::METRICS,
     block::METRICS,
@@ -76,7 +78,7 @@ pub enum Value {
 }
 
 /// Longest label value: what a foreign name can put on the page.
-const LABEL_CAP: usize = 256;
+pub(crate) const LABEL_CAP: usize = 256;
 
 /// The points of one family.
 #[derive(Debug, Default)]

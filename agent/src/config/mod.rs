@@ -3,6 +3,7 @@
 //! [`keys()`] is the one table of keys; the default file and the schema are printed from it, and tests hold it
 //! against the types below.
 
+mod alerts;
 pub mod duration;
 mod error;
 mod keys;
@@ -18,6 +19,7 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::{state_dir, text};
+pub use alerts::{Alerts, Silence};
 pub use error::Error;
 pub use keys::{Key, default_file, keys, schema};
 pub use sane::engine as sane_engine;
@@ -42,6 +44,7 @@ pub struct Config {
     /// What is kept on disk.
     pub store: Store,
     /// Labels of the site: on alerts and OTLP resources.
+    #[serde(deserialize_with = "alerts::labels")]
     pub labels: BTreeMap<String, String>,
     /// Metrics by OTLP.
     pub otlp: Otlp,
@@ -88,14 +91,6 @@ impl Default for Otlp {
     fn default() -> Self {
         Self { endpoint: None, interval: Nanos::from_secs(10), headers: BTreeMap::new(), queue_bytes: 64 << 20 }
     }
-}
-
-/// Alerts posted to Alertmanager directly, beside or instead of the shipped Prometheus rules.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Alerts {
-    /// Base URLs; each gets every alert. None: nothing is posted.
-    pub alertmanagers: Vec<String>,
 }
 
 /// How the host is read.
@@ -157,8 +152,8 @@ impl Default for Socket {
     }
 }
 
-/// What a rule may do when it fires. The words are fixed; alerts are not part of this version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a rule may do when it fires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Nothing.
@@ -170,6 +165,19 @@ pub enum Mode {
     Ticket,
     /// A page.
     Page,
+}
+
+impl Mode {
+    /// The word in config, series and alerts.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Shadow => "shadow",
+            Self::Ticket => "ticket",
+            Self::Page => "page",
+        }
+    }
 }
 
 /// Rules and thresholds.
@@ -185,11 +193,16 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// What a rule may do.
+    #[must_use]
+    pub fn mode_of(&self, rule: RuleId) -> Mode {
+        self.modes.get(&rule).copied().unwrap_or(self.mode)
+    }
+
     /// The thresholds, with the rules that are switched off.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        let mode = |rule: &RuleId| self.modes.get(rule).copied().unwrap_or(self.mode);
-        let off = RuleId::ALL.iter().copied().filter(|rule| mode(rule) == Mode::Off).collect();
+        let off = RuleId::ALL.iter().copied().filter(|rule| self.mode_of(*rule) == Mode::Off).collect();
         Policy { off, ..self.policy.clone() }
     }
 }
@@ -235,6 +248,7 @@ impl Config {
                 return wrong(&format!("engines: {} {must}", text::masked(&format!("{url:?}"))));
             }
         }
+        sane::alerts(&self.alerts).map_err(|what| Error::plain(path, format!("alerts.{what}")))?;
         if !self.rules.policy.off.is_empty() {
             return wrong("rules.policy.off is no key: switch a rule off with rules.modes, for example {RULE: off}");
         }

@@ -3,6 +3,9 @@
 use gpuprod_rules::{Part, Policy};
 use gpuprod_snapshot::units::Nanos;
 
+use super::Alerts;
+use crate::text;
+
 /// Blocks of history that a baseline is made of: the ring holds so many.
 const RING: u32 = 120;
 /// Of fewer blocks a median and a spread say nothing.
@@ -56,15 +59,47 @@ pub(super) fn policy(policy: &Policy) -> Result<(), String> {
     Ok(())
 }
 
+/// What is wrong with the alerts' section: the key's name and what may stand there.
+pub(super) fn alerts(alerts: &Alerts) -> Result<(), String> {
+    for base in &alerts.alertmanagers {
+        let must = url(base).err().or_else(|| base.contains(['?', '#']).then_some("is a base: without ? and #"));
+        if let Some(must) = must {
+            return Err(format!("alertmanagers: {} {must}", text::masked(&format!("{base:?}"))));
+        }
+    }
+    let named = |node: &String| !node.is_empty() && node.chars().count() <= 256 && !node.chars().any(char::is_control);
+    if alerts.node.as_ref().is_some_and(|node| !named(node)) {
+        return Err("node must have 1 to 256 characters and no control characters".to_owned());
+    }
+    if alerts.repeat < Nanos::from_secs(1) || alerts.repeat > HOLD {
+        return Err("repeat must lie between 1s and 1h".to_owned());
+    }
+    if alerts.resolve_after > HOLD {
+        return Err("resolve_after must be at most 1h".to_owned());
+    }
+    if let Some(window) = alerts.silence.iter().find(|window| window.to <= window.from) {
+        let (from, to) = (text::utc(window.from), text::utc(window.to));
+        return Err(format!("silence: the window from {from} to {to} ends before it begins"));
+    }
+    Ok(())
+}
+
 /// What is wrong with an engine's URL: the engine collector asks `http(s)://HOST…`.
 ///
 /// # Errors
 /// In words, without the URL: it may hold a password.
-pub fn engine(url: &str) -> Result<(), &'static str> {
+pub fn engine(engine: &str) -> Result<(), &'static str> {
+    match url(engine) {
+        Err("must name a host") => Err("must name a host: http://HOST:PORT/metrics"),
+        other => other,
+    }
+}
+
+fn url(url: &str) -> Result<(), &'static str> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let rest = rest.ok_or("must begin with http:// or https://")?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let name = host.strip_prefix('[').map_or_else(|| host.split(':').next(), |v6| v6.split(']').next());
-    if name.is_none_or(str::is_empty) { Err("must name a host: http://HOST:PORT/metrics") } else { Ok(()) }
+    if name.is_none_or(str::is_empty) { Err("must name a host") } else { Ok(()) }
 }

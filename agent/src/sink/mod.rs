@@ -1,5 +1,6 @@
 //! Forms in which frames leave the process.
 
+pub mod alertmanager;
 pub mod prometheus;
 
 use tokio::runtime::Handle;

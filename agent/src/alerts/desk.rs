@@ -1,0 +1,237 @@
+//! The desk: findings come in, alerts go out. Pure: no clock, no I/O; what it must remember over a restart is
+//! [`Kept`].
+//!
+//! Identity is rule, cause object and mode. Severity and numbers may change; the alert stays the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpuprod_rules::{Finding, RuleId, Severity};
+use gpuprod_snapshot::Stamp;
+use gpuprod_snapshot::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use super::{Alert, Alerts, Phase, Posts};
+use crate::config::{self, Mode};
+
+/// At most so many alerts at a time; a node with more has one problem, not sixty-five.
+const MOST: usize = 64;
+/// Pages are counted over an hour.
+const HOUR: Nanos = Nanos::from_secs(3_600);
+/// How long a restarted agent waits for the finding of an alert that fired before: holds run from 30 s on.
+const CONFIRM: Nanos = Nanos::from_secs(120);
+/// For so long a resolved alert is said to be, as Alertmanager's clients are asked to.
+const TELL: Nanos = Nanos::from_secs(300);
+
+/// What the config says of alerts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The node's name.
+    pub node: String,
+    /// What each rule may do.
+    pub modes: Vec<(RuleId, Mode)>,
+    /// Limits and windows.
+    pub alerts: config::Alerts,
+}
+
+/// What survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Alerts that fired or were not yet told to be over.
+    pub list: Vec<Alert>,
+    /// When pages of the last hour began, wall clock.
+    #[serde(rename = "pages_ns")]
+    pub pages: Vec<Nanos>,
+}
+
+/// Keeps the list.
+#[derive(Debug, Default)]
+pub struct Desk {
+    plan: Plan,
+    told: Alerts,
+    /// In their phase since, CLOCK_BOOTTIME: the wall clock may step. In the order of the list.
+    since: Vec<Nanos>,
+    pages: Vec<Nanos>,
+    /// Findings that are held back now: each is counted once.
+    silenced: BTreeSet<(RuleId, String)>,
+    limited: BTreeSet<(RuleId, String)>,
+    started: Option<Nanos>,
+}
+
+impl Desk {
+    /// Goes on where an agent before has stopped.
+    #[must_use]
+    pub fn new(plan: Plan, kept: Kept) -> Self {
+        let mut desk = Self { pages: kept.pages, ..Self::default() };
+        desk.told.list = kept.list.into_iter().take(MOST).collect();
+        for alert in &mut desk.told.list {
+            alert.phase = if alert.is_active() { Phase::Resumed } else { Phase::Quiet };
+        }
+        desk.since = vec![Nanos(0); desk.told.list.len()];
+        desk.replan(plan);
+        desk
+    }
+
+    /// Takes a new config. An alert whose rule may not alert any more ends.
+    pub fn replan(&mut self, plan: Plan) {
+        self.told.node.clone_from(&plan.node);
+        self.told.modes.clone_from(&plan.modes);
+        self.plan = plan;
+    }
+
+    /// How direct posts fare: for the series.
+    pub fn posts(&mut self, posts: Vec<Posts>) {
+        self.told.posts = posts;
+    }
+
+    /// What is to be remembered.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        let mut list = self.told.list.clone();
+        for alert in &mut list {
+            // It changes with every tick, and nothing depends on it: not worth a write to the disk each second.
+            if alert.is_active() {
+                alert.summary.clear();
+            }
+        }
+        Kept { list, pages: self.pages.clone() }
+    }
+
+    /// The findings of a tick.
+    pub fn step(&mut self, findings: &[Finding], now: &Stamp) -> &Alerts {
+        let started = *self.started.get_or_insert(now.boottime);
+        for since in &mut self.since {
+            *since = (*since).max(started);
+        }
+        self.tidy_pages(now.realtime);
+        let wanted = self.wanted(findings, now);
+        self.end(&wanted, now);
+        for ((rule, object, mode), finding) in wanted {
+            self.fire(rule, object, mode, finding, now);
+        }
+        &self.told
+    }
+
+    /// Pages older than an hour make room; a clock that stepped back must not keep it closed for longer.
+    fn tidy_pages(&mut self, realtime: Nanos) {
+        for page in &mut self.pages {
+            *page = (*page).min(realtime);
+        }
+        self.pages.retain(|page| realtime.saturating_sub(*page) < HOUR);
+    }
+
+    /// What must fire now.
+    fn wanted<'a>(&mut self, findings: &'a [Finding], now: &Stamp) -> BTreeMap<(RuleId, String, Mode), &'a Finding> {
+        let silence = &self.plan.alerts.silence;
+        let silent = silence.iter().any(|window| (window.from..window.to).contains(&now.realtime));
+        let mut wanted = BTreeMap::new();
+        let (mut silenced, mut limited) = (BTreeSet::new(), BTreeSet::new());
+        for finding in findings.iter().filter(|finding| finding.severity > Severity::Info) {
+            let mode = self.mode(finding.rule);
+            if mode < Mode::Ticket || wanted.len() >= MOST {
+                continue;
+            }
+            let held = (finding.rule, finding.subject.clone());
+            if silent {
+                self.told.suppressed.silence += u64::from(!self.silenced.contains(&held));
+                silenced.insert(held);
+                continue;
+            }
+            let mode = if mode == Mode::Page && !self.may_page(finding, now) {
+                self.told.suppressed.limit += u64::from(!self.limited.contains(&held));
+                limited.insert(held);
+                Mode::Ticket
+            } else {
+                mode
+            };
+            wanted.insert((finding.rule, finding.subject.clone(), mode), finding);
+        }
+        self.silenced = silenced;
+        self.limited = limited;
+        wanted
+    }
+
+    fn mode(&self, rule: RuleId) -> Mode {
+        self.plan.modes.iter().find(|(known, _)| *known == rule).map_or(Mode::Shadow, |(_, mode)| *mode)
+    }
+
+    /// A page that stands goes on; a new one needs room within the hour.
+    fn may_page(&mut self, finding: &Finding, now: &Stamp) -> bool {
+        let stands = |alert: &Alert| {
+            alert.rule == finding.rule
+                && alert.object == finding.subject
+                && alert.mode == Mode::Page
+                && alert.phase != Phase::Resolved
+        };
+        if self.told.list.iter().any(stands) {
+            return true;
+        }
+        let most = usize::try_from(self.plan.alerts.max_pages_per_hour).unwrap_or(usize::MAX);
+        let room = self.pages.len() < most;
+        if room {
+            self.pages.push(now.realtime);
+        }
+        room
+    }
+
+    /// Moves on what does not fire any more.
+    fn end(&mut self, wanted: &BTreeMap<(RuleId, String, Mode), &Finding>, now: &Stamp) {
+        let resolve_after = self.plan.alerts.resolve_after;
+        let mut over = Vec::new();
+        for (place, (alert, since)) in self.told.list.iter_mut().zip(&mut self.since).enumerate() {
+            if wanted.contains_key(&(alert.rule, alert.object.clone(), alert.mode)) {
+                continue;
+            }
+            let lasted = now.boottime.saturating_sub(*since);
+            let next = match alert.phase {
+                Phase::Firing => Phase::Quiet,
+                Phase::Resumed if lasted >= CONFIRM => Phase::Quiet,
+                Phase::Quiet if lasted >= resolve_after => Phase::Resolved,
+                Phase::Resolved if lasted >= TELL => {
+                    over.push(place);
+                    continue;
+                }
+                same => same,
+            };
+            if next != alert.phase {
+                alert.phase = next;
+                *since = now.boottime;
+                alert.ended_at.get_or_insert(now.realtime);
+            }
+        }
+        for place in over.into_iter().rev() {
+            self.told.list.remove(place);
+            self.since.remove(place);
+        }
+    }
+
+    fn fire(&mut self, rule: RuleId, object: String, mode: Mode, finding: &Finding, now: &Stamp) {
+        let known = |alert: &Alert| alert.rule == rule && alert.object == object && alert.mode == mode;
+        let summary = finding.summary.clone();
+        if let Some(place) = self.told.list.iter().position(known)
+            && let (Some(alert), Some(since)) = (self.told.list.get_mut(place), self.since.get_mut(place))
+        {
+            // What was told to be over begins anew.
+            if alert.phase == Phase::Resolved {
+                alert.starts_at = now.realtime;
+            }
+            if alert.phase != Phase::Firing {
+                alert.phase = Phase::Firing;
+                *since = now.boottime;
+            }
+            alert.ended_at = None;
+            alert.summary = summary;
+            return;
+        }
+        if self.told.list.len() >= MOST {
+            // The oldest that is over makes room; if all fire, the newest waits.
+            let Some(place) = self.told.list.iter().position(|alert| !alert.is_active()) else {
+                return;
+            };
+            self.told.list.remove(place);
+            self.since.remove(place);
+        }
+        let starts_at = finding.since_realtime.min(now.realtime);
+        self.told.list.push(Alert { rule, object, mode, starts_at, phase: Phase::Firing, ended_at: None, summary });
+        self.since.push(now.boottime);
+    }
+}

@@ -1,0 +1,344 @@
+//! Alerts: what of the findings reaches a person, what one Alertmanager is told and when. Instants are made up; what
+//! Alertmanager does with the posts is `tests/e2e`'s.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use gpuprod::alerts::{Alerts, Desk, Kept, Phase, alert_name, plan};
+use gpuprod::config::{Config, Mode};
+use gpuprod::sink::alertmanager::body::{Item, items};
+use gpuprod::sink::alertmanager::courier::{Courier, Now};
+use gpuprod_rules::{Cause, Evidence, Finding, Micro, Normal, Part, Rejected, RuleId, Severity, UnitId};
+use gpuprod_snapshot::Stamp;
+use gpuprod_snapshot::units::Nanos;
+use serde_json::{Value, json};
+
+/// 2026-11-28T02:00:00Z, by `date`.
+const TWO: u64 = 1_795_831_200;
+
+fn config(yaml: &str) -> Config {
+    Config::parse(yaml, Path::new("g.yaml")).unwrap()
+}
+
+fn desk(yaml: &str) -> Desk {
+    Desk::new(plan(&config(yaml), "gpu-17"), Kept::default())
+}
+
+fn stamp(boottime: u64, realtime: u64) -> Stamp {
+    Stamp { boottime: Nanos::from_secs(boottime), realtime: Nanos::from_secs(realtime), ..Stamp::default() }
+}
+
+/// Seconds after two, the clocks in step.
+fn at(second: u64) -> Stamp {
+    stamp(1_000 + second, TWO + second)
+}
+
+fn finding(rule: RuleId, subject: &str, severity: Severity) -> Finding {
+    Finding {
+        rule,
+        variant: Some("recover".to_owned()),
+        severity,
+        subject: subject.to_owned(),
+        victims: vec![UnitId("GPU-1".to_owned())],
+        onset: Nanos::from_secs(960),
+        since: Nanos::from_secs(1_000),
+        since_realtime: Nanos::from_secs(TWO),
+        confidence: Part(910_000),
+        cause: Some(Cause::Storage),
+        summary: format!("{subject} recover 15.4 % at 180 MB/s"),
+        evidence: vec![Evidence {
+            what: "latency of the members".to_owned(),
+            of: subject.to_owned(),
+            value: Micro(305_000),
+            unit: "ms".to_owned(),
+            normal: Some(Normal { median: Micro(149_000), spread: Micro(4_000), n: 116, z: Micro(35_600_000) }),
+        }],
+        rejected: vec![Rejected { cause: Cause::Kv, of: String::new(), why: "KV cache 60 % full".to_owned() }],
+        also: Vec::new(),
+        advice: "find the failed disk".to_owned(),
+    }
+}
+
+fn rebuild() -> Finding {
+    finding(RuleId::RaidRebuildImpact, "md0", Severity::Critical)
+}
+
+/// Rule, object, mode and phase of the list.
+fn shown(alerts: &Alerts) -> Vec<(RuleId, &str, Mode, Phase)> {
+    alerts.list.iter().map(|a| (a.rule, a.object.as_str(), a.mode, a.phase)).collect()
+}
+
+const REBUILD: RuleId = RuleId::RaidRebuildImpact;
+
+#[test]
+fn a_fresh_install_tells_nobody_and_info_never_pages() {
+    let mut fresh = desk("");
+    assert_eq!(shown(fresh.step(&[rebuild()], &at(0))), []);
+    let mut loud = desk("rules: {mode: page}");
+    let info = finding(REBUILD, "md1", Severity::Info);
+    assert_eq!(shown(loud.step(&[info], &at(0))), []);
+    assert_eq!(shown(loud.step(&[rebuild()], &at(1))), [(REBUILD, "md0", Mode::Page, Phase::Firing)]);
+    let mut one = desk("rules: {mode: off, modes: {raid_rebuild_impact: ticket}}");
+    let other = finding(RuleId::IoStall, "nvme0n1", Severity::Warn);
+    assert_eq!(shown(one.step(&[rebuild(), other], &at(0))), [(REBUILD, "md0", Mode::Ticket, Phase::Firing)]);
+}
+
+#[test]
+fn severity_and_numbers_change_and_the_alert_stays() {
+    let mut desk = desk("rules: {mode: page}\nlabels: {cluster: a}");
+    let site = config("labels: {cluster: a}").labels;
+    let mut warn = rebuild();
+    warn.severity = Severity::Warn;
+    let first = items(desk.step(&[warn.clone()], &at(0)), &[warn], &site);
+    let mut worse = rebuild();
+    worse.summary = "md0 recover 80 %".to_owned();
+    worse.victims.push(UnitId("GPU-2".to_owned()));
+    let second = items(desk.step(&[worse.clone()], &at(600)), &[worse], &site);
+    let (first, second) = (post(&first[0], 0), post(&second[0], 600));
+    assert_eq!(
+        second["labels"],
+        json!({"alertname": "GpuprodRaidRebuildImpact", "node": "gpu-17", "object": "md0", "rule": "raid_rebuild_impact",
+            "mode": "page", "cluster": "a"})
+    );
+    assert_eq!(first["labels"], second["labels"]);
+    assert_eq!(
+        (&first["annotations"]["severity"], &second["annotations"]["severity"]),
+        (&json!("warn"), &json!("critical"))
+    );
+    for post in [&first, &second] {
+        assert_eq!(post["startsAt"], "2026-11-28T02:00:00.000Z");
+    }
+    let annotations = &second["annotations"];
+    assert_eq!(
+        annotations["evidence"],
+        "latency of the members of md0 is 0.305 ms, normal 0.149 +- 0.004 (n 116, z 35.6)"
+    );
+    assert_eq!(annotations["rejected"], "not kv: KV cache 60 % full");
+    assert_eq!(annotations["victims"], "GPU-1, GPU-2");
+    assert_eq!(annotations["advice"], "find the failed disk");
+    assert_eq!(annotations["summary"], "md0 recover 80 %");
+}
+
+fn post(item: &Item, second: u64) -> Value {
+    let posted = item.postable(Nanos::from_secs(TWO + second), Nanos::from_secs(240));
+    serde_json::to_value(posted).unwrap()
+}
+
+#[test]
+fn an_alert_ends_quietly_first_and_is_then_told_to_be_over_for_five_minutes() {
+    let mut desk = desk("rules: {mode: page}");
+    let mut phases = Vec::new();
+    for second in 0..800 {
+        let now: &[Finding] = if second < 100 { &[rebuild()] } else { &[] };
+        let told = desk.step(now, &at(second));
+        let phase = told.list.first().map(|alert| alert.phase);
+        if phases.last().map(|(_, last)| *last) != Some(phase) {
+            phases.push((second, phase));
+        }
+        // Prometheus sees the end at once; the direct post waits for it.
+        let posted = items(told, now, &BTreeMap::new());
+        assert_eq!(posted.is_empty(), (100..280).contains(&second) || second >= 580, "{second}");
+    }
+    let wanted = [(0, Some(Phase::Firing)), (100, Some(Phase::Quiet)), (280, Some(Phase::Resolved)), (580, None)];
+    assert_eq!(phases, wanted);
+}
+
+#[test]
+fn what_comes_back_in_time_is_the_same_alert_and_what_comes_later_a_new_one() {
+    let mut desk = desk("rules: {mode: page}");
+    desk.step(&[rebuild()], &at(0));
+    desk.step(&[], &at(10));
+    assert_eq!(desk.step(&[rebuild()], &at(60)).list[0].starts_at, Nanos::from_secs(TWO));
+    desk.step(&[], &at(100));
+    desk.step(&[], &at(280));
+    assert_eq!(desk.step(&[], &at(281)).list[0].phase, Phase::Resolved);
+    let again = desk.step(&[rebuild()], &at(300));
+    assert_eq!((again.list.len(), again.list[0].phase, again.list[0].ended_at), (1, Phase::Firing, None));
+    assert_eq!(again.list[0].starts_at, Nanos::from_secs(TWO + 300));
+}
+
+#[test]
+fn a_restart_goes_on_with_the_same_alert_and_ends_what_ended_meanwhile() {
+    let yaml = "rules: {mode: page}";
+    let mut before = desk(yaml);
+    before.step(&[rebuild(), finding(REBUILD, "md1", Severity::Critical)], &at(0));
+    let kept: Kept = serde_json::from_value(serde_json::to_value(before.kept()).unwrap()).unwrap();
+
+    // The host has booted anew: the boot's clock begins again.
+    let mut after = Desk::new(plan(&config(yaml), "gpu-17"), kept);
+    let told = after.step(&[], &stamp(5, TWO + 60));
+    assert_eq!(told.list.iter().filter(|alert| alert.is_active()).count(), 2, "no gap in the series");
+    assert!(items(told, &[], &BTreeMap::new()).is_empty(), "nothing is claimed that is not known");
+    let mut late = rebuild();
+    late.since_realtime = Nanos::from_secs(TWO + 90);
+    let told = after.step(&[late.clone()], &stamp(35, TWO + 90));
+    let firing = items(told, &[late.clone()], &BTreeMap::new());
+    assert_eq!((firing.len(), post(&firing[0], 90)["startsAt"].clone()), (1, json!("2026-11-28T02:00:00.000Z")));
+    // md1 ended while nobody looked: after two minutes that is certain, and after three more it is said.
+    let phase = |alerts: &Alerts| alerts.list.iter().find(|alert| alert.object == "md1").map(|alert| alert.phase);
+    for (boottime, wanted) in [(124, Phase::Resumed), (125, Phase::Quiet), (304, Phase::Quiet), (305, Phase::Resolved)]
+    {
+        assert_eq!(
+            phase(after.step(&[late.clone()], &stamp(boottime, TWO + 55 + boottime))),
+            Some(wanted),
+            "{boottime}"
+        );
+    }
+    assert_eq!(after.kept().pages.len(), 2, "the hour's pages are remembered, and a resumed alert is no new one");
+}
+
+#[test]
+fn pages_above_the_hours_limit_are_tickets_until_there_is_room() {
+    let mut desk = desk("rules: {mode: page}\nalerts: {max_pages_per_hour: 2}");
+    let many: Vec<Finding> = ["md0", "md1", "md2"].map(|md| finding(REBUILD, md, Severity::Critical)).into();
+    for second in 0..3_600 {
+        let told = desk.step(&many, &at(second));
+        let modes: Vec<Mode> = told.list.iter().map(|alert| alert.mode).collect();
+        assert_eq!(modes, [Mode::Page, Mode::Page, Mode::Ticket], "{second}");
+        assert_eq!((told.suppressed.limit, told.suppressed.silence), (1, 0));
+    }
+    let told = desk.step(&many, &at(3_600));
+    let md2: Vec<_> = shown(told).into_iter().filter(|(_, object, ..)| *object == "md2").collect();
+    assert_eq!(md2, [(REBUILD, "md2", Mode::Ticket, Phase::Quiet), (REBUILD, "md2", Mode::Page, Phase::Firing)]);
+    // A clock that is set back an hour does not close the door for longer than an hour.
+    let md3 = [finding(REBUILD, "md3", Severity::Critical), finding(REBUILD, "md4", Severity::Critical)];
+    desk.step(&md3, &stamp(5_000, TWO));
+    let told = desk.step(&md3, &stamp(8_600, TWO + 3_600));
+    assert!(told.list.iter().any(|alert| alert.object == "md4" && alert.mode == Mode::Page), "{:?}", told.list);
+}
+
+#[test]
+fn a_maintenance_window_holds_everything_back_and_counts_it_once() {
+    let mut desk =
+        desk("rules: {mode: page}\nalerts: {silence: [{from: 2026-11-28T02:01:00Z, to: 2026-11-28T03:02:00+01:00}]}");
+    for second in 0..200 {
+        let told = desk.step(&[rebuild()], &at(second));
+        assert_eq!(told.list[0].phase == Phase::Firing, !(60..120).contains(&second), "{second}");
+        assert_eq!(told.suppressed.silence, u64::from(second >= 60), "{second}");
+    }
+}
+
+#[test]
+fn a_new_config_ends_what_may_not_alert_any_more() {
+    let mut desk = desk("rules: {mode: page}");
+    desk.step(&[rebuild()], &at(0));
+    desk.replan(plan(&config("rules: {mode: shadow}"), "gpu-17"));
+    assert_eq!(desk.step(&[rebuild()], &at(1)).list[0].phase, Phase::Quiet);
+}
+
+#[test]
+fn the_list_is_bounded_whatever_the_rules_say() {
+    let mut desk = desk("rules: {mode: ticket}");
+    let many = |from: u32| -> Vec<Finding> {
+        (from..from + 200).map(|n| finding(REBUILD, &format!("md{n}"), Severity::Warn)).collect()
+    };
+    for round in 0..50 {
+        let told = desk.step(&many(round * 7), &at(u64::from(round)));
+        assert!(told.list.len() <= 64, "{}", told.list.len());
+    }
+}
+
+#[test]
+fn names_of_alerts() {
+    assert_eq!(alert_name(RuleId::KvSaturation), "GpuprodKvSaturation");
+    assert_eq!(alert_name(RuleId::Squatter), "GpuprodSquatter");
+}
+
+// ---- what one Alertmanager is told -------------------------------------------------------------------------------
+
+fn now(second: u64) -> Now {
+    Now { boottime: Nanos::from_secs(1_000 + second), realtime: Nanos::from_secs(TWO + second) }
+}
+
+fn item(object: &str, over: Option<u64>) -> Item {
+    Item {
+        labels: [("alertname", "A".to_owned()), ("object", object.to_owned())].into(),
+        site: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        starts_at: Nanos::from_secs(TWO),
+        ended_at: over.map(|second| Nanos::from_secs(TWO + second)),
+    }
+}
+
+#[test]
+fn it_repeats_in_time_tells_news_at_once_and_everything_together() {
+    let mut courier = Courier::new(Nanos::from_secs(60));
+    let mut posted = Vec::new();
+    for second in 0..300 {
+        let mut list = vec![item("md0", (second >= 200).then_some(150))];
+        if second >= 90 {
+            list.push(item("md1", None));
+        }
+        let posts = courier.due(&list, now(second));
+        if !posts.is_empty() {
+            posted.push((second, posts.len()));
+            courier.taken(&list, now(second));
+        }
+    }
+    assert_eq!(posted, [(0, 1), (60, 1), (90, 2), (150, 2), (200, 2), (260, 2)]);
+    assert_eq!(courier.wait(&[item("md1", None)], now(270)), Nanos::from_secs(50));
+    assert!(Courier::new(Nanos::from_secs(60)).due(&[], now(0)).is_empty());
+}
+
+#[test]
+fn a_failure_is_tried_again_ever_more_slowly_and_at_least_once_a_minute() {
+    let mut courier = Courier::new(Nanos::from_secs(60));
+    let list = [item("md0", None)];
+    let mut tried = Vec::new();
+    for second in 0..200 {
+        if !courier.due(&list, now(second)).is_empty() {
+            tried.push(second);
+            courier.failed(now(second));
+        }
+    }
+    assert_eq!(tried, [0, 1, 3, 7, 15, 31, 63, 123, 183]);
+    // It is back: at once to the beat, and a later failure begins with a second again.
+    courier.taken(&list, now(243));
+    assert!(courier.due(&list, now(302)).is_empty());
+    assert_eq!(courier.due(&list, now(303)).len(), 1);
+    courier.failed(now(303));
+    assert_eq!(courier.due(&list, now(304)).len(), 1);
+}
+
+#[test]
+fn an_end_lies_after_its_beginning_and_before_now_whatever_the_clock_did() {
+    let firing = item("md0", None).postable(Nanos::from_secs(TWO + 30), Nanos::from_secs(240));
+    let json = serde_json::to_value(firing).unwrap();
+    assert_eq!(
+        (json["startsAt"].as_str(), json["endsAt"].as_str()),
+        (Some("2026-11-28T02:00:00.000Z"), Some("2026-11-28T02:04:30.000Z"))
+    );
+    // The clock was an hour ahead when the alert began.
+    for (second, over) in [(3_600, Some(3_600)), (10, Some(3_500)), (0, Some(0))] {
+        let mut item = item("md0", over);
+        item.starts_at = Nanos::from_secs(TWO + 3_600);
+        let json = post(&item, second);
+        let (starts, ends) = (json["startsAt"].as_str().unwrap(), json["endsAt"].as_str().unwrap());
+        assert!(starts < ends, "{starts} {ends}");
+        assert!(
+            ends <= serde_json::to_value(item.postable(Nanos::from_secs(TWO + second), Nanos(0))).unwrap()["endsAt"]
+                .as_str()
+                .unwrap()
+        );
+        assert_eq!(ends, format!("2026-11-28T0{}:{:02}:{:02}.000Z", 2 + second / 3_600, second / 60 % 60, second % 60));
+    }
+    let mut ahead = item("md0", None);
+    ahead.starts_at = Nanos::from_secs(TWO + 3_600);
+    assert_eq!(post(&ahead, 5)["startsAt"], "2026-11-28T02:00:05.000Z", "never in the future");
+}
+
+#[test]
+fn hostile_text_stays_on_its_line_and_within_bounds() {
+    let mut desk = desk("rules: {mode: page}");
+    let mut finding = rebuild();
+    finding.subject = format!("md0\u{1b}[2J\n{}", "x".repeat(10_000));
+    finding.summary = "s\n\u{0}".repeat(100_000);
+    finding.victims = (0..500).map(|n| UnitId(format!("GPU-{n}"))).collect();
+    let told = desk.step(std::slice::from_ref(&finding), &at(0));
+    let json = post(&items(told, &[finding], &BTreeMap::new())[0], 0);
+    let text = json.to_string();
+    assert!(text.len() < 20_000, "{}", text.len());
+    assert_eq!(json["labels"]["object"].as_str().unwrap().chars().count(), 256);
+    assert!(json["annotations"].as_object().unwrap().values().all(|value| !value.as_str().unwrap().contains('\u{0}')));
+    assert!(json["annotations"]["victims"].as_str().unwrap().ends_with("and 484 more"));
+}
