@@ -17,3 +17,5 @@ mod cli;
 mod mirror;
 #[path = "host/samples.rs"]
 mod samples;
+#[path = "host/service.rs"]
+mod service;

@@ -5,23 +5,42 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use gpuprod_collectors::engine::Scraper;
 use tokio::runtime::Handle;
 
 use crate::alerts::{self, Desk, Kept};
+use crate::cli::Sampling;
 use crate::http::{self, Shelf};
-use crate::pipeline::Pipeline;
+use crate::lease::Switch;
+use crate::own::Own;
+use crate::pipeline::{Frame, Pipeline};
+use crate::reload::{Reload, Step};
 use crate::run::{Settings, live};
-use crate::sink::{self, alertmanager};
+use crate::sink::{self, Sink, alertmanager};
 use crate::source::Stop;
-use crate::{socket, state_dir};
+use crate::systemd::Service;
+use crate::{clock, socket, state_dir, text};
+
+/// Set by signals.
+#[derive(Debug)]
+pub struct Signals {
+    /// SIGTERM, SIGINT: end.
+    pub stop: Stop,
+    /// SIGHUP: read the configuration anew.
+    pub reload: Stop,
+}
 
 /// Runs until asked to stop. What it says goes to `err`: where it serves, and what it does without.
 ///
 /// # Errors
-/// When the port or the socket is taken, or the `net` thread cannot be started.
-pub fn run(mut settings: Settings, stop: &Stop, err: &mut dyn Write) -> Result<()> {
+/// When the config is wrong, the port or the socket is taken, or the `net` thread cannot be started.
+pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<()> {
+    let mut settings = Settings::resolve(flags)?;
+    let mut reload = Reload::new(flags.clone(), Arc::clone(&signals.reload), clock::realtime());
+    let mut service = Service::from_env();
     let state = settings.config.state_dir();
     settings.options.state_dir = state_dir::make(&state).is_ok().then_some(state);
     let config = &settings.config;
@@ -39,24 +58,73 @@ pub fn run(mut settings: Settings, stop: &Stop, err: &mut dyn Write) -> Result<(
     let path = config.socket_path();
     let ours = socket.as_ref().and_then(|_| socket::identity(&path));
     let shelf = Shelf::default();
-    let net = net(http, socket, &shelf)?;
-    let mut sinks = sink::all(&settings, shelf, &net);
+    let gpus = Switch::new(Arc::clone(&settings.options.nvml_released));
+    let net = net(http, socket, &shelf, &gpus)?;
     let tally = alertmanager::Tally::default();
-    if let Some(sink) = alertmanager::start(config, &net, &tally) {
-        sinks.push(Box::new(sink));
-    }
-    let mut desk = Desk::new(alerts::plan(config, &settings.host_name()), Kept::default());
+    let mut sinks = sinks_of(&settings, &shelf, &net, &tally);
+    let host_name = settings.host_name();
+    let mut desk = Desk::new(alerts::plan(config, &host_name), Kept::default());
     let mut pipeline = Pipeline::new(config.rules.policy());
-    for tick in live(&settings, stop) {
+    let mut ticks = live(&settings, &signals.stop);
+    while let Some(tick) = ticks.next() {
+        match reload.step(&settings.config, tick.stamp.realtime) {
+            Step::Rest => {}
+            Step::Begun => service.reloading(),
+            Step::Refused => service.reloaded(),
+            Step::Taken(change) => {
+                settings.config = change.config.clone();
+                if change.touches("rules") {
+                    pipeline.set_policy(settings.config.rules.policy());
+                }
+                if change.touches("engines") {
+                    ticks.replace(Box::new(Scraper::new(&settings.config.engines)));
+                }
+                if SINKS.iter().any(|section| change.touches(section)) {
+                    // The old ones go first: a new one may want the same queue.
+                    sinks.clear();
+                    sinks = sinks_of(&settings, &shelf, &net, &tally);
+                    desk.replan(alerts::plan(&settings.config, &host_name));
+                }
+                service.reloaded();
+            }
+        }
         let mut frame = pipeline.feed(&tick);
+        frame.own = Own { config: reload.state().clone(), lease: gpus.at(tick.stamp.boottime) };
         desk.posts(tally.posts());
         frame.alerts = Cow::Borrowed(desk.step(&frame.judgement.findings, &tick.stamp));
         for sink in &mut sinks {
             sink.accept(&frame);
         }
+        service.tick(tick.period, &words(&frame));
     }
+    service.stopping();
     socket::release(&path, ours);
     Ok(())
+}
+
+/// Everything that takes frames.
+fn sinks_of(settings: &Settings, shelf: &Shelf, net: &Handle, tally: &alertmanager::Tally) -> Vec<Box<dyn Sink>> {
+    let mut sinks = sink::all(settings, shelf.clone(), net);
+    if let Some(sink) = alertmanager::start(&settings.config, net, tally) {
+        sinks.push(Box::new(sink));
+    }
+    sinks
+}
+
+/// Sections of the config that sinks and alerts are made from.
+const SINKS: &[&str] = &["labels", "otlp", "alerts", "rules"];
+
+/// For `systemctl status`.
+fn words(frame: &Frame<'_>) -> String {
+    let (gpus, findings) = (frame.judgement.units.len(), frame.judgement.findings.len());
+    let mut words = format!("{}, {}", text::count(gpus, "GPU", "GPUs"), text::count(findings, "finding", "findings"));
+    if frame.own.lease.is_some() {
+        words.push_str("; GPUs let go of");
+    }
+    if frame.own.config.refused {
+        words.push_str("; the config file was refused, the one before is in force");
+    }
+    words
 }
 
 /// Another agent is an error; a directory that cannot be made costs `check` its baselines and nothing else.
@@ -75,14 +143,14 @@ fn bind(settings: &Settings, err: &mut dyn Write) -> Result<Option<UnixListener>
 }
 
 /// Starts the `net` thread; the handle takes what the sinks deliver.
-fn net(http: Option<TcpListener>, socket: Option<UnixListener>, shelf: &Shelf) -> Result<Handle> {
+fn net(http: Option<TcpListener>, socket: Option<UnixListener>, shelf: &Shelf, gpus: &Switch) -> Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .context("start the network runtime")?;
     let handle = runtime.handle().clone();
-    let (pages, frames) = (shelf.clone(), shelf.clone());
+    let (pages, frames, gpus) = (shelf.clone(), shelf.clone(), gpus.clone());
     let serve = async move {
         let http = async {
             match http {
@@ -92,7 +160,7 @@ fn net(http: Option<TcpListener>, socket: Option<UnixListener>, shelf: &Shelf) -
         };
         let socket = async {
             match socket {
-                Some(listener) => socket::serve(listener, frames).await,
+                Some(listener) => socket::serve(listener, frames, gpus).await,
                 None => std::future::pending().await,
             }
         };

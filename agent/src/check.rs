@@ -37,7 +37,9 @@ impl Level {
         }
     }
 
-    const fn word(self) -> &'static str {
+    /// In words.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Fine => "fine",
             Self::Warning => "WARNING",

@@ -25,12 +25,17 @@ A running agent is asked first: it has baselines. Alone, `check` can only suspec
 With --host-root, --nvml-library or --engine it always looks for itself.\n\n\
 Examples:\n  gpuprod check\n  gpuprod check --for 30s --json\n  gpuprod check --engine http://127.0.0.1:8000/metrics";
 
+const RELEASE_HELP: &str = "For root. Exit codes: 0 no process of gpuprod has the driver open; 1 the agent's child is stuck in the driver\n\
+(the call and its age are said), or the agent could not be asked. A restart of the agent ends the lease.\n\n\
+Example:\n  gpuprod release-gpu --for 10m && nvidia-smi --gpu-reset; gpuprod resume-gpu";
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Samples this node, serves /metrics and answers `check`, until it is asked to end
     #[command(after_help = "Without a config file: http://127.0.0.1:9749/metrics.\n\
-        SIGTERM and SIGINT end it. SIGHUP does nothing in this version: restart it after a change of the config.\n\n\
+        SIGTERM and SIGINT end it. SIGHUP reads the config file anew: rules, engines, labels, otlp and alerts change at\n\
+        once, the rest waits for a restart, and a wrong file changes nothing.\n\n\
         Examples:\n  gpuprod agent\n  gpuprod agent --config /etc/gpuprod/gpuprod.yaml")]
     Agent {
         /// How the host is read.
@@ -108,6 +113,23 @@ pub enum Command {
         /// One plain page (the only form of this version)
         #[arg(long, required = true)]
         once: bool,
+    },
+    /// Makes the running agent let go of the driver, and waits until it has: for a GPU reset, a driver upgrade, a change of MIG
+    #[command(after_help = RELEASE_HELP)]
+    ReleaseGpu {
+        /// For how long, 1s to 24h; after that the agent takes the GPUs back by itself
+        #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
+        time: Nanos,
+        /// The agent's config file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Makes the running agent take the GPUs back before the time is over
+    #[command(after_help = "For root. Exit codes: 0 they are read again, 1 they are not.")]
+    ResumeGpu {
+        /// The agent's config file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
     },
     /// Every series: name, kind, unit, labels, help
     Metrics {

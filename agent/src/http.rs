@@ -1,16 +1,16 @@
-//! The HTTP server: `/metrics`, `/healthz`, `/api/v1/frame`. It serves pages that the tick thread rendered; a
-//! request never touches the host, the judge or the ledger.
+//! The HTTP server: `/`, `/metrics`, `/healthz`, `/readyz`, `/api/v1/frame`. It shows the newest frame that the tick
+//! thread put on the shelf; a request never touches the host, the judge or the ledger.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use gpuprod_snapshot::units::Nanos;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use crate::clock::boottime;
 use crate::pipeline::Frame;
 use crate::sink::prometheus::{Form, page};
+use crate::status;
 
 /// At most so many connections at a time; one more ends the oldest.
 const CONNECTIONS: usize = 64;
@@ -27,43 +28,73 @@ const HEAD: Duration = Duration::from_secs(5);
 /// A connection carries one request and lives no longer than this, whatever its client does not send or read.
 const LIFETIME: Duration = Duration::from_secs(10);
 
-/// Everything that can be asked for, rendered.
+/// A frame, and its pages as far as somebody has asked for them: an agent that nobody asks renders nothing.
 #[derive(Debug)]
 pub struct Pages {
-    at: Nanos,
-    period: Nanos,
-    text: Bytes,
-    open_metrics: Bytes,
-    /// Without pids, commands and users: any user of the node can read a loopback port.
-    frame: Bytes,
-    /// All of it, one line: for the unix socket.
-    pub(crate) whole: Bytes,
+    frame: Frame<'static>,
+    text: OnceLock<Bytes>,
+    open_metrics: OnceLock<Bytes>,
+    public: OnceLock<Bytes>,
+    whole: OnceLock<Bytes>,
+    status: OnceLock<Bytes>,
 }
 
-/// Where the tick thread puts pages and the `net` thread takes them.
+impl Pages {
+    /// Nothing is rendered yet.
+    #[must_use]
+    pub fn new(frame: Frame<'static>) -> Self {
+        let (text, open_metrics, public) = <(OnceLock<_>, OnceLock<_>, OnceLock<_>)>::default();
+        Self { frame, text, open_metrics, public, whole: OnceLock::new(), status: OnceLock::new() }
+    }
+
+    /// `/metrics`.
+    #[must_use]
+    pub fn metrics(&self, form: Form) -> Bytes {
+        let place = match form {
+            Form::Text => &self.text,
+            Form::OpenMetrics => &self.open_metrics,
+        };
+        place.get_or_init(|| page(&self.frame, form).into()).clone()
+    }
+
+    /// Without pids, commands and users: any user of the node can read a loopback port.
+    #[must_use]
+    pub fn public(&self) -> Bytes {
+        self.public.get_or_init(|| line(&self.frame.public())).clone()
+    }
+
+    /// All of it, one line: for the unix socket.
+    #[must_use]
+    pub fn whole(&self) -> Bytes {
+        self.whole.get_or_init(|| line(&self.frame)).clone()
+    }
+
+    /// `/`.
+    #[must_use]
+    pub fn status(&self) -> Bytes {
+        self.status.get_or_init(|| status::page(&self.frame).into()).clone()
+    }
+}
+
+fn line(frame: &Frame<'_>) -> Bytes {
+    let mut line = serde_json::to_vec(frame).unwrap_or_default();
+    line.push(b'\n');
+    line.into()
+}
+
+/// Where the tick thread puts frames and the `net` thread takes them.
 #[derive(Clone, Debug, Default)]
 pub struct Shelf(Arc<Mutex<Option<Arc<Pages>>>>);
 
 impl Shelf {
-    /// Renders a frame; the lock is held for the exchange of a pointer only.
+    /// Puts a frame in the place of the one before; the lock is held for the exchange of a pointer only.
     pub fn put(&self, frame: &Frame<'_>) {
-        let json = |frame: &Frame<'_>| {
-            let mut line = serde_json::to_vec(frame).unwrap_or_default();
-            line.push(b'\n');
-            Bytes::from(line)
-        };
-        let pages = Arc::new(Pages {
-            at: frame.known.stamp.boottime,
-            period: frame.known.period,
-            text: page(frame, Form::Text).into(),
-            open_metrics: page(frame, Form::OpenMetrics).into(),
-            frame: json(&frame.public()),
-            whole: json(frame),
-        });
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(pages);
+        let pages = Some(Arc::new(Pages::new(frame.to_owned())));
+        let old = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), pages);
+        drop(old);
     }
 
-    /// The newest pages; none before the first tick.
+    /// The newest frame; none before the first tick.
     #[must_use]
     pub fn newest(&self) -> Option<Arc<Pages>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -115,21 +146,29 @@ fn answer(request: &Request<Incoming>, shelf: &Shelf, now: Nanos) -> Response<Fu
     }
     let pages = shelf.newest();
     match (request.uri().path(), pages) {
-        ("/healthz", pages) => healthz(pages.as_deref(), now),
-        ("/metrics" | "/api/v1/frame", None) => plain(StatusCode::SERVICE_UNAVAILABLE, "no tick yet\n".into()),
+        ("/healthz", pages) => told(healthy(pages.as_deref(), now)),
+        ("/readyz", pages) => told(ready(pages.as_deref(), now)),
+        ("/" | "/metrics" | "/api/v1/frame", None) => told(Err(NO_TICK.to_owned())),
+        ("/", Some(pages)) => {
+            let mut page = response(StatusCode::OK, "text/html; charset=utf-8", pages.status());
+            // It carries foreign names: nothing in it may run or be fetched.
+            page.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(status::POLICY));
+            page
+        }
         ("/metrics", Some(pages)) => {
             let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
             let form = Form::accepted(accept.unwrap_or(""));
-            let body = match form {
-                Form::Text => pages.text.clone(),
-                Form::OpenMetrics => pages.open_metrics.clone(),
-            };
-            response(StatusCode::OK, form.content_type(), body)
+            response(StatusCode::OK, form.content_type(), pages.metrics(form))
         }
-        ("/api/v1/frame", Some(pages)) => response(StatusCode::OK, "application/json", pages.frame.clone()),
-        _ => plain(StatusCode::NOT_FOUND, "not here; there are /metrics, /healthz and /api/v1/frame\n".into()),
+        ("/api/v1/frame", Some(pages)) => response(StatusCode::OK, "application/json", pages.public()),
+        _ => plain(
+            StatusCode::NOT_FOUND,
+            "not here; there are /, /metrics, /healthz, /readyz and /api/v1/frame\n".into(),
+        ),
     }
 }
+
+const NO_TICK: &str = "no tick yet";
 
 /// How old the last tick of an agent may be that ticks: three periods and two seconds.
 #[must_use]
@@ -138,13 +177,25 @@ pub fn limit(period: Nanos) -> Nanos {
 }
 
 /// Healthy while ticks advance.
-fn healthz(pages: Option<&Pages>, now: Nanos) -> Response<Full<Bytes>> {
-    let Some(pages) = pages else {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "no tick yet\n".into());
+fn healthy(pages: Option<&Pages>, now: Nanos) -> Result<String, String> {
+    let known = &pages.ok_or(NO_TICK)?.frame.known;
+    let age = now.saturating_sub(known.stamp.boottime);
+    let says = format!("last tick {:.1} s ago", age.as_secs_f64());
+    if age <= limit(known.period) { Ok(says) } else { Err(says) }
+}
+
+/// Ready when what is shown can be relied on: a tick is judged, ticks go on.
+fn ready(pages: Option<&Pages>, now: Nanos) -> Result<String, String> {
+    healthy(pages, now).map(|_| "ready".to_owned())
+}
+
+fn told(says: Result<String, String>) -> Response<Full<Bytes>> {
+    let (status, mut says) = match says {
+        Ok(says) => (StatusCode::OK, says),
+        Err(says) => (StatusCode::SERVICE_UNAVAILABLE, says),
     };
-    let age = now.saturating_sub(pages.at);
-    let status = if age <= limit(pages.period) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    plain(status, format!("last tick {:.1} s ago\n", age.as_secs_f64()).into())
+    says.push('\n');
+    plain(status, says.into())
 }
 
 fn plain(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {

@@ -7,6 +7,7 @@ use gpuprod_snapshot::{Missing, Reading, Tick};
 use serde::{Deserialize, Serialize};
 
 use crate::alerts::Alerts;
+use crate::own::Own;
 
 /// Everything that was learnt, and the accounts.
 #[derive(Debug, Default)]
@@ -27,6 +28,9 @@ pub struct Frame<'a> {
     /// Who is told; the agent fills it in, a replay tells nobody.
     #[serde(default)]
     pub alerts: Cow<'a, Alerts>,
+    /// What the agent says of itself; it fills this in after the feed.
+    #[serde(default)]
+    pub own: Own,
 }
 
 impl Pipeline {
@@ -45,7 +49,13 @@ impl Pipeline {
             judgement: Cow::Owned(judgement),
             ledger: Cow::Borrowed(&self.ledger),
             alerts: Cow::default(),
+            own: Own::default(),
         }
+    }
+
+    /// Other thresholds from the next tick on; what was learnt stays.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.judge.set_policy(policy);
     }
 
     /// The accounts so far.
@@ -64,6 +74,7 @@ impl Frame<'_> {
             judgement: Cow::Owned(self.judgement.as_ref().clone()),
             ledger: Cow::Owned(self.ledger.as_ref().clone()),
             alerts: Cow::Owned(self.alerts.as_ref().clone()),
+            own: self.own.clone(),
         }
     }
 

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use gpuprod_collectors::nvml::{latency, worker_main};
@@ -17,11 +18,12 @@ use signal_hook::flag;
 use crate::cli::{Cli, Command, ConfigCommand, Sampling};
 use crate::clock::Clock;
 use crate::config::{self, Config};
+use crate::lease::{self, Progress};
 use crate::pipeline::{Frame, Pipeline};
 use crate::recording::{Header, Recording, Writer};
 use crate::snapshot::Shown;
 use crate::source::{Live, Stop};
-use crate::{agent, catalogue, check, doctor, http, replay, snapshot, socket, state_dir, top};
+use crate::{agent, catalogue, check, doctor, http, replay, snapshot, socket, state_dir, text, top};
 
 /// What a command works with: config and flags together.
 #[derive(Clone, Debug)]
@@ -71,6 +73,10 @@ impl Settings {
     pub fn one_shot(flags: &Sampling) -> Result<Self> {
         let mut settings = Self::resolve(flags)?;
         settings.options.state_dir = state_dir::one_shot(&settings.config.state_dir());
+        // While the agent keeps its hands off the driver, so does every other command.
+        let lent = !settings.own_look
+            && socket::ask(&settings.config.socket_path()).is_ok_and(|frame| frame.own.lease.is_some());
+        settings.options.nvml_released.store(lent, Ordering::Relaxed);
         Ok(settings)
     }
 
@@ -102,10 +108,9 @@ pub fn live(settings: &Settings, stop: &Stop) -> Live {
 pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
     match cli.command {
         Command::Agent { sampling } => {
-            let stop = stop_flag(&[SIGTERM, SIGINT])?;
-            // Taken, and nothing done with it: a config is read at the start only.
-            flag::register(SIGHUP, Arc::default()).context("take over SIGHUP")?;
-            agent::run(Settings::resolve(&sampling)?, &stop, err)?;
+            let signals = agent::Signals { stop: stop_flag(&[SIGTERM, SIGINT])?, reload: Stop::default() };
+            flag::register(SIGHUP, Arc::clone(&signals.reload)).context("take over SIGHUP")?;
+            agent::run(&sampling, &signals, err)?;
         }
         Command::Snapshot { sampling, only, json } => {
             let shown = Shown::of(snapshot::take(&Settings::one_shot(&sampling)?, &only));
@@ -145,6 +150,8 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             };
             out.write_all(page.as_bytes())?;
         }
+        Command::ReleaseGpu { config, time } => return ordered(config.as_deref(), Some(time), out),
+        Command::ResumeGpu { config } => return ordered(config.as_deref(), None, out),
         Command::Metrics { json } => {
             let metrics: Vec<_> = catalogue::all().collect();
             print(out, json, &metrics, |metrics| catalogue::names::table(metrics))?;
@@ -244,6 +251,44 @@ fn checked(settings: &Settings, time: Nanos, err: &mut dyn Write) -> Result<chec
     }
     look(settings, time, |frame| check::report(frame, check::By::Alone))
 }
+
+/// Gives the agent an order about the GPUs and waits until it is carried out; 1 when it is not.
+fn ordered(config: Option<&Path>, release: Option<Nanos>, out: &mut dyn Write) -> Result<u8> {
+    let path = Config::load(config)?.socket_path();
+    let asked = |what| format!("{what} {}", path.display());
+    let lease = socket::order(&path, release).with_context(|| asked("ask the agent at"))?;
+    let mut waited = Nanos(0);
+    loop {
+        let frame = socket::ask(&path).with_context(|| asked("ask the agent at"))?;
+        let patience = ORDER_TIME.saturating_add(frame.known.period);
+        let left = lease.until.saturating_sub(frame.known.stamp.boottime);
+        match lease::progress(&frame, lease.since, release.is_some()) {
+            Progress::Done(words) if release.is_some() => {
+                writeln!(out, "released for {}: {words}", text::duration(left))?;
+                return Ok(0);
+            }
+            Progress::Done(words) => {
+                writeln!(out, "resumed: {words}")?;
+                return Ok(0);
+            }
+            Progress::Stuck(words) if waited >= patience => {
+                writeln!(out, "not done: {words}; the order stands and is carried out when the driver answers")?;
+                return Ok(1);
+            }
+            Progress::NotYet if waited >= patience.saturating_add(frame.known.period) => {
+                writeln!(out, "not done: the agent has not looked at the GPUs for {}", text::duration(waited))?;
+                return Ok(1);
+            }
+            Progress::Stuck(_) | Progress::NotYet => {}
+        }
+        std::thread::sleep(Duration::from_nanos(ORDER_LOOK.0));
+        waited = waited.saturating_add(ORDER_LOOK);
+    }
+}
+
+/// A child that is in a slow call gets so long, and a tick.
+const ORDER_TIME: Nanos = Nanos::from_secs(10);
+const ORDER_LOOK: Nanos = Nanos::from_millis(200);
 
 fn record(settings: &Settings, path: &Path, time: Nanos) -> Result<u64> {
     let stop = ends()?;

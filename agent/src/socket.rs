@@ -1,8 +1,9 @@
-//! The unix socket: who connects gets the newest frame as one line of JSON, and the connection is closed. Pids,
-//! commands and users are in it, so its mode is 0660.
+//! The unix socket. A client may write one line: `frame`, `release NANOSECONDS` or `resume`; one that writes nothing
+//! gets the newest frame after a moment, so that `nc -U` does. The answer is one line of JSON, and the connection is
+//! closed. Pids, commands and users are in a frame, so the mode is 0660; to take the GPUs from the agent takes root.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -10,10 +11,17 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use gpuprod_snapshot::units::Nanos;
+use hyper::body::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
+use crate::clock::boottime;
 use crate::http::Shelf;
+use crate::lease::Switch;
+use crate::own::Lease;
 use crate::pipeline::Frame;
 use crate::state_dir::{self, own_uid};
 
@@ -21,6 +29,10 @@ use crate::state_dir::{self, own_uid};
 const CLIENTS: usize = 32;
 /// A client that does not read is dropped after this; an agent that does not answer is given up after it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// So long a client may take to say what it wants.
+const MOMENT: Duration = Duration::from_millis(200);
+/// Longest request.
+const LINE: u64 = 64;
 /// Longest frame that a client accepts.
 const FRAME_CAP: u64 = 64 << 20;
 
@@ -39,6 +51,9 @@ pub enum AskError {
     /// The socket belongs to another user than root or us.
     #[error("the socket belongs to another user (uid {0}): not believed")]
     Foreign(u32),
+    /// It does not do what it was told to.
+    #[error("the agent refuses: {0}")]
+    Refused(String),
     /// It answered with an error, not at all, or with what this version does not understand.
     #[error("the agent there did not answer")]
     Answer(#[source] io::Error),
@@ -104,7 +119,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
 ///
 /// # Errors
 /// When the listener cannot be handed to the runtime.
-pub async fn serve(listener: UnixListener, shelf: Shelf) -> io::Result<()> {
+pub async fn serve(listener: UnixListener, shelf: Shelf, gpus: Switch) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let places = Arc::new(Semaphore::new(CLIENTS));
@@ -113,17 +128,67 @@ pub async fn serve(listener: UnixListener, shelf: Shelf) -> io::Result<()> {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (Ok(place), Some(pages)) = (Arc::clone(&places).try_acquire_owned(), shelf.newest()) else {
-            continue;
-        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let (shelf, gpus) = (shelf.clone(), gpus.clone());
         tokio::spawn(async move {
             let _place = place;
-            let write = async {
-                stream.write_all(&pages.whole).await?;
+            let serve = async {
+                let line = request(&mut stream).await;
+                let root = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0);
+                let Some(answer) = answer(&line, root, &shelf, &gpus) else { return Ok(()) };
+                stream.write_all(&answer).await?;
                 stream.shutdown().await
             };
-            let _ = tokio::time::timeout(PATIENCE, write).await;
+            let _ = tokio::time::timeout(PATIENCE, serve).await;
         });
+    }
+}
+
+/// The client's line; empty when none comes in a moment.
+async fn request(stream: &mut tokio::net::UnixStream) -> String {
+    let mut line = Vec::new();
+    let mut reader = tokio::io::BufReader::new(stream.take(LINE));
+    match tokio::time::timeout(MOMENT, reader.read_until(b'\n', &mut line)).await {
+        Ok(Ok(_)) => String::from_utf8_lossy(&line).trim().to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// None before the first tick.
+fn answer(line: &str, root: bool, shelf: &Shelf, gpus: &Switch) -> Option<Bytes> {
+    let order = match line {
+        "" | "frame" => return Some(shelf.newest()?.whole()),
+        "resume" => Ok(None),
+        _ => match line.strip_prefix("release ").map(str::parse::<u64>) {
+            Some(Ok(time)) => Ok(Some(Nanos(time))),
+            _ => Err("not understood: frame, release NANOSECONDS, resume".to_owned()),
+        },
+    };
+    let order = order.and_then(|order| if root { Ok(order) } else { Err(NOT_ROOT.to_owned()) });
+    let told = order.and_then(|order| match order {
+        Some(time) => gpus.release(boottime(), time),
+        None => Ok(gpus.resume(boottime())),
+    });
+    let mut line = serde_json::to_vec(&Told::from(told)).unwrap_or_default();
+    line.push(b'\n');
+    Some(line.into())
+}
+
+const NOT_ROOT: &str = "only root may let go of the GPUs or take them back";
+
+/// The answer to an order.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Told {
+    /// Since when it holds, and how long.
+    Lease(Lease),
+    /// Why not.
+    Error(String),
+}
+
+impl From<Result<Lease, String>> for Told {
+    fn from(told: Result<Lease, String>) -> Self {
+        told.map_or_else(Self::Error, Self::Lease)
     }
 }
 
@@ -132,6 +197,23 @@ pub async fn serve(listener: UnixListener, shelf: Shelf) -> io::Result<()> {
 /// # Errors
 /// When none is there, or it may not or cannot answer.
 pub fn ask(path: &Path) -> Result<Frame<'static>, AskError> {
+    talk(path, "frame")
+}
+
+/// Tells the agent to let go of the GPUs for a while (`Some`) or to take them back; what it answers is when the order
+/// was taken, not that it is done.
+///
+/// # Errors
+/// When none is there, it may not or cannot answer, or refuses.
+pub fn order(path: &Path, release: Option<Nanos>) -> Result<Lease, AskError> {
+    let line = release.map_or_else(|| "resume".to_owned(), |time| format!("release {}", time.0));
+    match talk(path, &line)? {
+        Told::Lease(lease) => Ok(lease),
+        Told::Error(why) => Err(AskError::Refused(why)),
+    }
+}
+
+fn talk<T: DeserializeOwned>(path: &Path, request: &str) -> Result<T, AskError> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -147,8 +229,11 @@ pub fn ask(path: &Path) -> Result<Frame<'static>, AskError> {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => AskError::Nobody,
         _ => AskError::Answer(error),
     })?;
+    let request = format!("{request}\n");
     let read = move || {
         stream.set_read_timeout(Some(PATIENCE))?;
+        // Whoever has closed already has perhaps answered before.
+        let _ = (&stream).write_all(request.as_bytes());
         let mut line = Vec::new();
         BufReader::new(stream.take(FRAME_CAP)).read_until(b'\n', &mut line)?;
         Ok(line)

@@ -64,6 +64,11 @@ impl Live {
         self
     }
 
+    /// Puts a collector in the place of the one that reads the same source, from the next tick on.
+    pub fn replace(&mut self, collector: Box<dyn Collector>) {
+        self.runner.replace(collector);
+    }
+
     /// Sleeps until a tick is due; false when it never will be.
     fn wait(&self, due: Nanos) -> bool {
         if self.until.is_some_and(|until| due > until) {

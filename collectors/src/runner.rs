@@ -28,12 +28,15 @@ const LOOK: Nanos = Nanos::from_millis(100);
 /// The collectors' threads. Dropping it lets each thread end after the call that it is in; none is waited for.
 pub struct Runner {
     clock: Clock,
+    host: Arc<Host>,
     workers: Vec<Worker>,
     post: Arc<Post>,
 }
 
 struct Worker {
     source: Source,
+    /// Which of the collectors that have stood in this place.
+    generation: u64,
     watch: Option<Watch>,
     /// Closing it ends the thread. None: the thread could not be started.
     asks: Option<SyncSender<Focus>>,
@@ -47,6 +50,8 @@ struct Post {
 
 #[derive(Default)]
 struct Mailbox {
+    /// Whose answers are taken; those of a collector that was replaced are not.
+    generation: u64,
     /// Asked for then, and not answered yet.
     busy: Option<Nanos>,
     /// Asked for since the last gather: the gather waits for it.
@@ -68,8 +73,8 @@ impl Post {
         self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn deliver(&self, index: usize, answer: Answer) {
-        if let Some(mailbox) = self.open().get_mut(index) {
+    fn deliver(&self, index: usize, generation: u64, answer: Answer) {
+        if let Some(mailbox) = self.open().get_mut(index).filter(|mailbox| mailbox.generation == generation) {
             mailbox.busy = None;
             mailbox.answer = Some(match mailbox.answer.take() {
                 Some(late) => answer.after(late),
@@ -89,17 +94,25 @@ impl Runner {
             boxes: Mutex::new(collectors.iter().map(|_| Mailbox::default()).collect()),
             arrived: Condvar::new(),
         });
-        let start = |(index, collector): (usize, Box<dyn Collector>)| {
-            let (source, watch) = (collector.source(), collector.watch());
-            let (asks, asked) = sync_channel(1);
-            let (host, post) = (Arc::clone(&host), Arc::clone(&post));
-            let thread = std::thread::Builder::new()
-                .name(source.as_str().to_owned())
-                .spawn(move || work(index, collector, &host, &asked, &post, clock));
-            Worker { source, watch, asks: thread.ok().map(|_detached| asks) }
+        let collectors = collectors.into_iter().enumerate();
+        let workers = collectors.map(|(index, collector)| Worker::start((index, 0), collector, &host, &post, clock));
+        let workers = workers.collect();
+        Self { clock, host, workers, post }
+    }
+
+    /// Puts a collector in the place of the one that reads the same source. The old one's thread ends after the call
+    /// that it is in, and what that call gives is not taken.
+    pub fn replace(&mut self, collector: Box<dyn Collector>) {
+        let source = collector.source();
+        let Some((index, worker)) = self.workers.iter_mut().enumerate().find(|(_, worker)| worker.source == source)
+        else {
+            return;
         };
-        let workers = collectors.into_iter().enumerate().map(start).collect();
-        Self { clock, workers, post }
+        let generation = worker.generation.saturating_add(1);
+        if let Some(mailbox) = self.post.open().get_mut(index) {
+            *mailbox = Mailbox { generation, ..Mailbox::default() };
+        }
+        *worker = Worker::start((index, generation), collector, &self.host, &self.post, self.clock);
     }
 
     /// Asks every collector whose period divides the tick's number and that is idle. Tick 0 asks all of them.
@@ -124,8 +137,11 @@ impl Runner {
             let asked = worker.asks.as_ref().is_some_and(|asks| asks.try_send(focus.clone()).is_ok());
             if !asked {
                 let why = format!("the thread of collector {} does not run", worker.source.as_str());
-                self.post
-                    .deliver(index, Answer { at: now, took: Nanos(0), result: Err((Missing::Gone, why)), hung: None });
+                self.post.deliver(
+                    index,
+                    worker.generation,
+                    Answer { at: now, took: Nanos(0), result: Err((Missing::Gone, why)), hung: None },
+                );
             }
         }
     }
@@ -193,6 +209,23 @@ impl Runner {
 }
 
 impl Worker {
+    fn start(
+        (index, generation): (usize, u64),
+        collector: Box<dyn Collector>,
+        host: &Arc<Host>,
+        post: &Arc<Post>,
+        clock: Clock,
+    ) -> Self {
+        let (source, watch) = (collector.source(), collector.watch());
+        let (asks, asked) = sync_channel(1);
+        let (host, post) = (Arc::clone(host), Arc::clone(post));
+        let deliver = move |answer| post.deliver(index, generation, answer);
+        let thread = std::thread::Builder::new()
+            .name(source.as_str().to_owned())
+            .spawn(move || work(collector, &host, &asked, deliver, clock));
+        Self { source, generation, watch, asks: thread.ok().map(|_detached| asks) }
+    }
+
     fn patience(&self, period: Nanos) -> Nanos {
         let period = if period == Nanos(0) { Nanos::from_secs(1) } else { period };
         let ticks = u64::from(self.source.period_ticks()).saturating_mul(HUNG_PERIODS);
@@ -243,11 +276,10 @@ impl Answer {
 
 /// A collector's thread: until the runner is gone.
 fn work(
-    index: usize,
     mut collector: Box<dyn Collector>,
     host: &Host,
     asked: &Receiver<Focus>,
-    post: &Post,
+    deliver: impl Fn(Answer),
     clock: Clock,
 ) {
     // A collector that gives up waiting by itself (a supervised child) is hung as well: since the first time.
@@ -276,7 +308,7 @@ fn work(
                 None
             }
         };
-        post.deliver(index, Answer { at, took, result, hung });
+        deliver(Answer { at, took, result, hung });
     }
 }
 

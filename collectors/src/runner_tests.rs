@@ -144,7 +144,7 @@ fn a_collector_without_a_watch_hangs_under_its_own_name() {
 
 #[test]
 fn patience_is_three_periods_and_three_seconds_at_least() {
-    let worker = |source| Worker { source, watch: None, asks: None };
+    let worker = |source| Worker { source, generation: 0, watch: None, asks: None };
     assert_eq!(worker(Source::Md).patience(Nanos::from_millis(100)), Nanos::from_secs(3));
     assert_eq!(worker(Source::Md).patience(Nanos::from_secs(2)), Nanos::from_secs(6));
     assert_eq!(worker(Source::Pci).patience(Nanos::from_secs(1)), Nanos::from_secs(30));
@@ -298,4 +298,28 @@ fn a_collector_that_gives_up_by_itself_is_hung_since_its_first_attempt() {
     assert_eq!(hung[1], Some(first.clone()), "the same wait");
     assert_eq!(hung[2], None);
     assert!(hung[3].clone().unwrap().since > first.since, "another wait");
+}
+
+#[test]
+fn a_replaced_collectors_late_answer_is_not_taken() {
+    let (free, old) = blocking(None);
+    let mut runner = Runner::start(host(), vec![old, fake(Source::Md, md)], crate::now::boottime);
+    let ask = |runner: &Runner| {
+        let mut tick = tick();
+        runner.trigger(0, &Focus::default());
+        runner.gather(crate::now::boottime().saturating_add(Nanos::from_millis(300)), &mut tick);
+        tick.xid.and_then(|xid| xid.value.get().map(|xids| xids.overwritten))
+    };
+    assert_eq!(ask(&runner), None, "the old one is in its call");
+    let (free_new, new) = blocking(None);
+    runner.replace(new);
+    free.send(1).unwrap();
+    // The old thread has delivered and ended when its end of the channel is gone.
+    while free.send(2).is_ok() {
+        std::thread::yield_now();
+    }
+    free_new.send(3).unwrap();
+    assert_eq!(ask(&runner), Some(3));
+    runner.replace(fake(Source::Numa, |_| Err(CollectError::new(Missing::Gone, "nobody reads this here"))));
+    assert_eq!(runner.workers.len(), 2, "a source that is not there is not added");
 }

@@ -47,6 +47,11 @@ impl Holds {
         self.active.iter()
     }
 
+    /// Drops what a rule says of every unit.
+    pub(crate) fn forget(&mut self, rule: RuleId) {
+        self.active.retain(|(held, _), _| *held != rule);
+    }
+
     /// Takes in what a rule says of a unit now.
     pub(crate) fn update(&mut self, rule: RuleId, unit: &UnitId, outcome: Outcome, now: Now, policy: &Policy) {
         let key = (rule, unit.clone());

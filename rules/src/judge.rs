@@ -34,6 +34,14 @@ impl Judge {
         Self { policy, ..Self::default() }
     }
 
+    /// Other thresholds from the next tick on. What was learnt stays; a rule that is switched off falls silent at once.
+    pub fn set_policy(&mut self, policy: Policy) {
+        for rule in &policy.off {
+            self.holds.forget(*rule);
+        }
+        self.policy = policy;
+    }
+
     /// The last sample of every source.
     #[must_use]
     pub fn known(&self) -> &Tick {

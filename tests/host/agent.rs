@@ -3,7 +3,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use gpuprod_fake_nvml::{Fault, Gpu, STATE, State};
@@ -11,10 +12,10 @@ use gpuprod_fake_nvml::{Fault, Gpu, STATE, State};
 use crate::cli::{Scratch, gpuprod};
 
 /// A running agent on a port of its own; killed with the test if it has not ended before.
-struct Agent {
-    child: Child,
+pub(crate) struct Agent {
+    pub(crate) child: Child,
     address: SocketAddr,
-    _stderr: BufReader<ChildStderr>,
+    said: Receiver<String>,
 }
 
 impl Drop for Agent {
@@ -24,7 +25,7 @@ impl Drop for Agent {
     }
 }
 
-fn config(scratch: &Scratch, listen: &str) -> String {
+pub(crate) fn config(scratch: &Scratch, listen: &str) -> String {
     let path = scratch.path("agent.yaml");
     let text =
         format!("state_dir: {0}/state\nstore: {{dir: {0}/store}}\nhttp: {{listen: {listen:?}}}\n", scratch.0.display());
@@ -33,17 +34,33 @@ fn config(scratch: &Scratch, listen: &str) -> String {
 }
 
 impl Agent {
-    fn start(scratch: &Scratch, args: &[&str]) -> Self {
+    pub(crate) fn start(scratch: &Scratch, args: &[&str]) -> Self {
+        Self::start_with(scratch, args, |_| {})
+    }
+
+    pub(crate) fn start_with(scratch: &Scratch, args: &[&str], with: impl FnOnce(&mut Command)) -> Self {
         let config = config(scratch, "127.0.0.1:0");
         let mut command = gpuprod(scratch, &["agent", "--config", &config]);
         command.args(args).env(STATE, scratch.0.join("nvml.json")).stderr(Stdio::piped());
+        with(&mut command);
         let mut child = command.spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (tell, said) = channel();
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        let line = said.recv_timeout(Duration::from_secs(20)).unwrap();
         let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
         let address = address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("{line}"));
-        Self { child, address, _stderr: stderr }
+        Self { child, address, said }
+    }
+
+    /// The next line that it says on stderr.
+    pub(crate) fn says(&self) -> String {
+        self.said.recv_timeout(Duration::from_secs(20)).expect("a line on stderr")
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
     /// Head and body of the answer.
@@ -57,12 +74,12 @@ impl Agent {
         (head.to_owned(), body.to_owned())
     }
 
-    fn get(&self, path: &str) -> (String, String) {
+    pub(crate) fn get(&self, path: &str) -> (String, String) {
         self.ask(&format!("GET {path} HTTP/1.1"))
     }
 
     /// Waits until `/metrics` has what is wanted.
-    fn until(&self, seconds: u64, wanted: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn until(&self, seconds: u64, wanted: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + Duration::from_secs(seconds);
         loop {
             let page = self.get("/metrics").1;
@@ -75,7 +92,7 @@ impl Agent {
     }
 
     /// Asks it to end and tells how long that took.
-    fn stop(mut self) -> Duration {
+    pub(crate) fn stop(mut self) -> Duration {
         let begin = Instant::now();
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -114,7 +131,12 @@ fn without_a_gpu_it_serves_and_ends() {
     let (head, body) = agent.ask("GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text; version=1.0.0");
     assert!(head.contains("application/openmetrics-text; version=1.0.0") && body.ends_with("# EOF\n"), "{head}");
     assert!(agent.get("/healthz").0.starts_with("HTTP/1.1 200"));
-    assert!(agent.get("/nothing").0.starts_with("HTTP/1.1 404"));
+    assert!(agent.get("/readyz").0.starts_with("HTTP/1.1 200"));
+    let (head, body) = agent.get("/");
+    assert!(head.contains("text/html") && head.contains("content-security-policy: default-src 'none'"), "{head}");
+    assert!(body.contains("cannot tell") && body.contains("href=\"/metrics\""), "{body}");
+    let (head, body) = agent.get("/nothing");
+    assert!(head.starts_with("HTTP/1.1 404") && body.contains("/readyz"), "{body}");
     assert!(agent.ask("POST /metrics HTTP/1.1\r\ncontent-length: 0").0.starts_with("HTTP/1.1 405"));
     let frame: serde_json::Value = serde_json::from_str(&agent.get("/api/v1/frame").1).unwrap();
     assert!(frame["known"]["psi"]["at_ns"].is_u64() && frame["known"]["proc"].is_null());
@@ -129,8 +151,7 @@ fn without_a_gpu_it_serves_and_ends() {
     drop(idle);
 
     // A closed terminal does not end it.
-    let pid = agent.child.id().to_string();
-    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    agent.signal("-HUP");
     std::thread::sleep(Duration::from_millis(200));
     assert!(agent.get("/healthz").0.starts_with("HTTP/1.1 200"));
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use gpuprod::alerts::{Alert, Alerts, Desk, Kept, Phase, Posts, plan};
 use gpuprod::catalogue::{self, Kind, names};
 use gpuprod::config::{Config, Mode};
+use gpuprod::own::Own;
 use gpuprod::pipeline::Frame;
 use gpuprod::sink::prometheus::{Form, page};
 use gpuprod_rules::{
@@ -137,6 +138,7 @@ fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
         judgement: Cow::Owned(judgement),
         ledger: Cow::Owned(ledger),
         alerts: Cow::Owned(alerts()),
+        own: Own::default(),
     };
     let text = page(&frame, Form::OpenMetrics);
     let lines = samples(&text);
@@ -171,6 +173,7 @@ fn what_is_missing_makes_no_series() {
         judgement: Cow::Owned(Judgement::default()),
         ledger: Cow::Owned(Ledger::default()),
         alerts: Cow::default(),
+        own: Own::default(),
     };
     let text = page(&frame, Form::Text);
     let lines = samples(&text);
@@ -185,6 +188,7 @@ fn the_public_frame_hides_who_runs_what() {
         judgement: Cow::Owned(Judgement::default()),
         ledger: Cow::Owned(Ledger::default()),
         alerts: Cow::default(),
+        own: Own::default(),
     };
     let whole = serde_json::to_string(&frame).unwrap();
     let public = serde_json::to_string(&frame.public()).unwrap();

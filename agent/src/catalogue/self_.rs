@@ -98,6 +98,42 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "gpuprod.self.config.reloads",
+        kind: Kind::Counter,
+        unit: "{file}",
+        labels: &[],
+        help: "Config files that were taken over without a restart (SIGHUP).",
+        read: |frame, out| out.put(&[], frame.own.config.reloads.exact()),
+    },
+    Metric {
+        name: "gpuprod.self.config.failures",
+        kind: Kind::Counter,
+        unit: "{file}",
+        labels: &[],
+        help: "Config files that were refused: the one before stays in force.",
+        read: |frame, out| out.put(&[], frame.own.config.failures.exact()),
+    },
+    Metric {
+        name: "gpuprod.self.config.timestamp",
+        kind: Kind::Gauge,
+        unit: "s",
+        labels: &[],
+        help: "Unix time at which the config in force was read.",
+        read: |frame, out| out.put(&[], frame.own.config.taken.exact()),
+    },
+    Metric {
+        name: "gpuprod.self.gpu_lease.remaining",
+        kind: Kind::Gauge,
+        unit: "s",
+        labels: &[],
+        help: "For how long the driver's handles stay closed (gpuprod release-gpu).",
+        read: |frame, out| {
+            if let Some(lease) = frame.own.lease {
+                out.put(&[], lease.until.saturating_sub(frame.known.stamp.boottime).exact());
+            }
+        },
+    },
+    Metric {
         name: "gpuprod.self.clock.steps",
         kind: Kind::Counter,
         unit: "{step}",

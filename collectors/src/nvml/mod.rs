@@ -159,6 +159,42 @@ impl Nvml {
         }
     }
 
+    /// The child closes the library and ends. `Released` is said only when no child is left, ours or a predecessor's:
+    /// whoever resets the GPU relies on it.
+    fn let_go(&mut self) -> CollectError {
+        // Twice: the first answer may be that to a sample that was asked for before.
+        for _ in 0..2 {
+            let Some(worker) = self.worker.take() else { break };
+            match self.answer(worker, wire::RELEASE) {
+                Err(error) if error.missing == Missing::Released => {
+                    self.retired = self.worker.take().map(Worker::retire);
+                }
+                Err(error) if error.missing == Missing::TimedOut => return error,
+                _ => {}
+            }
+        }
+        if let Some(worker) = &self.worker {
+            return CollectError::new(
+                Missing::TimedOut,
+                format!("the NVML child (pid {}) has not let go", worker.pid()),
+            );
+        }
+        if let Some(old) = &mut self.retired {
+            if child::ended(old).is_none() {
+                return stuck(&self.watched, old.id());
+            }
+            self.retired = None;
+        }
+        self.watched.store(0, Ordering::Relaxed);
+        if let Some(lock) = self.lock.clone()
+            && let Err(error) = self.free(&lock)
+        {
+            return error;
+        }
+        CollectError::new(Missing::Released, "the driver's handles are closed")
+            .hint("gpuprod resume-gpu takes them back")
+    }
+
     fn answer(&mut self, worker: Worker, request: u8) -> Result<Part, CollectError> {
         let mut worker = worker;
         let outcome = match worker.ask(request) {
@@ -210,19 +246,19 @@ impl Collector for Nvml {
     }
 
     fn collect(&mut self, host: &Host, _focus: &Focus) -> Result<Part, CollectError> {
+        if self.released.load(Ordering::Relaxed) {
+            return Err(self.let_go());
+        }
         if !host.live && host.nvml.is_none() {
             let error =
                 CollectError::new(Missing::Unsupported, "NVML speaks of the running host, and the root is another's");
             return Err(error.hint("--nvml-library names a library that speaks of that root"));
         }
-        let released = self.released.load(Ordering::Relaxed);
         let worker = match self.worker.take() {
             Some(worker) => worker,
-            // Nothing is open, so there is nothing to let go of.
-            None if released => return Err(CollectError::new(Missing::Released, "the driver's handles are closed")),
             None => self.start(host.nvml.as_deref())?,
         };
-        self.answer(worker, if released { wire::RELEASE } else { wire::SAMPLE })
+        self.answer(worker, wire::SAMPLE)
     }
 
     fn watch(&self) -> Option<Watch> {

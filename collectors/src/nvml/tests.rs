@@ -281,6 +281,7 @@ fn a_call_that_a_board_lacks_is_not_repeated_and_every_call_is_listed() {
         assert!(CALLS.contains(&name), "{name} is called and not listed");
     }
     assert_eq!(count("nvmlShutdown"), 1);
+    assert!(lab.nvml.worker.is_none() && lab.nvml.retired.is_none(), "the child is gone, not idle");
     lab.nvml.set_released(false);
     assert_eq!(lab.gpus().len(), 1);
 }
@@ -485,6 +486,29 @@ fn a_gpu_that_vanishes_from_the_list_is_lost_and_the_rest_keep_their_names() {
     assert_eq!(find("b").health, Reading::Value(GpuHealth::Lost));
     assert_eq!((find("c").health.get(), find("c").index), (Some(&GpuHealth::Ok), 1));
     assert_eq!(find("c").model, Reading::Value("c".to_owned()));
+}
+
+#[test]
+fn nothing_is_called_released_while_a_child_is_in_a_call() {
+    let mut lab = Lab::new("release-stuck", &one(fake::Gpu::default()));
+    lab.nvml.patience = Duration::from_millis(200);
+    soon(|| lab.collect().ok());
+    lab.state(&fake::State { faults: vec![fake::Fault::hang("nvmlDeviceGetPowerUsage")], ..one(fake::Gpu::default()) });
+    assert_eq!(lab.collect().unwrap_err().missing, Missing::TimedOut);
+    lab.nvml.set_released(true);
+    for _ in 0..3 {
+        let error = lab.collect().unwrap_err();
+        assert_eq!(error.missing, Missing::TimedOut, "{error}");
+        assert!(error.to_string().contains("nvmlDeviceGetPowerUsage"), "{error}");
+    }
+    // A restarted agent knows of the child by its lock.
+    let mut next = Nvml::new(&Lab::options(&lab.dir, &[]));
+    next.set_released(true);
+    assert_eq!(next.collect(&lab.host, &Focus::default()).unwrap_err().missing, Missing::TimedOut);
+    lab.state(&one(fake::Gpu::default()));
+    let missing = soon(|| lab.collect().err().map(|error| error.missing).filter(|m| *m != Missing::TimedOut));
+    assert_eq!(missing, Missing::Released);
+    assert_eq!(next.collect(&lab.host, &Focus::default()).unwrap_err().missing, Missing::Released);
 }
 
 #[test]
