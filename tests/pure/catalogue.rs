@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use gpuprod::alerts::{Alert, Alerts, Desk, Kept, Phase, Posts, plan};
 use gpuprod::catalogue::{self, Kind, names};
 use gpuprod::config::{Config, Mode};
-use gpuprod::own::Own;
+use gpuprod::own::{Lease, Own};
 use gpuprod::pipeline::Frame;
 use gpuprod::sink::prometheus::{Form, page};
 use gpuprod_rules::{
@@ -138,7 +138,7 @@ fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
         judgement: Cow::Owned(judgement),
         ledger: Cow::Owned(ledger),
         alerts: Cow::Owned(alerts()),
-        own: Own::default(),
+        own: Own { lease: Some(Lease { since: Nanos(0), until: Nanos(u64::MAX) }), ..Own::default() },
     };
     let text = page(&frame, Form::OpenMetrics);
     let lines = samples(&text);
