@@ -11,6 +11,9 @@
     reason = "a test"
 )]
 
+#[path = "e2e/otlp.rs"]
+mod otlp;
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -174,9 +177,17 @@ fn one(prometheus: &str, expression: &str) -> f64 {
 }
 
 fn agent(scratch: &Path, node: &Node) -> (Running, String) {
+    agent_with(scratch, node, "")
+}
+
+/// With more lines of config.
+fn agent_with(scratch: &Path, node: &Node, more: &str) -> (Running, String) {
     let config = scratch.join("agent.yaml");
-    std::fs::write(&config, format!("state_dir: {0}/state\nhttp: {{listen: \"127.0.0.1:0\"}}\n", scratch.display()))
-        .unwrap();
+    let text = format!(
+        "state_dir: {0}/state\nstore: {{dir: {0}/store}}\nhttp: {{listen: \"127.0.0.1:0\"}}\n{more}",
+        scratch.display()
+    );
+    std::fs::write(&config, text).unwrap();
     let library = gpuprod_fake_nvml::library().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_gpuprod"))
         .args(["agent", "--config", config.to_str().unwrap(), "--host-root", scratch.join("host").to_str().unwrap()])

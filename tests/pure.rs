@@ -20,6 +20,10 @@ mod config;
 mod device;
 #[path = "pure/laws.rs"]
 mod laws;
+#[path = "pure/node.rs"]
+mod node;
+#[path = "pure/otlp.rs"]
+mod otlp;
 #[path = "pure/recording.rs"]
 mod recording;
 #[path = "pure/replay.rs"]

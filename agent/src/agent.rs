@@ -19,7 +19,7 @@ use crate::own::Own;
 use crate::pipeline::{Frame, Pipeline};
 use crate::reload::{Reload, Step};
 use crate::run::{Settings, live};
-use crate::sink::{self, Sink, alertmanager};
+use crate::sink::{self, Sink, alertmanager, otlp};
 use crate::source::Stop;
 use crate::systemd::Service;
 use crate::{clock, socket, state_dir, text};
@@ -61,7 +61,8 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
     let gpus = Switch::new(Arc::clone(&settings.options.nvml_released));
     let net = net(http, socket, &shelf, &gpus)?;
     let tally = alertmanager::Tally::default();
-    let mut sinks = sinks_of(&settings, &shelf, &net, &tally);
+    let metrics = otlp::Tally::new(&settings.host);
+    let mut sinks = sinks_of(&settings, &shelf, &net, &tally, &metrics);
     let host_name = settings.host_name();
     let mut desk = Desk::new(alerts::plan(config, &host_name), Kept::default());
     let mut pipeline = Pipeline::new(config.rules.policy());
@@ -82,14 +83,18 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
                 if SINKS.iter().any(|section| change.touches(section)) {
                     // The old ones go first: a new one may want the same queue.
                     sinks.clear();
-                    sinks = sinks_of(&settings, &shelf, &net, &tally);
+                    sinks = sinks_of(&settings, &shelf, &net, &tally, &metrics);
                     desk.replan(alerts::plan(&settings.config, &host_name));
                 }
                 service.reloaded();
             }
         }
         let mut frame = pipeline.feed(&tick);
-        frame.own = Own { config: reload.state().clone(), lease: gpus.at(tick.stamp.boottime) };
+        frame.own = Own {
+            config: reload.state().clone(),
+            lease: gpus.at(tick.stamp.boottime),
+            otlp: settings.config.otlp.endpoint.is_some().then(|| metrics.report()),
+        };
         desk.posts(tally.posts());
         frame.alerts = Cow::Borrowed(desk.step(&frame.judgement.findings, &tick.stamp));
         for sink in &mut sinks {
@@ -103,9 +108,18 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
 }
 
 /// Everything that takes frames.
-fn sinks_of(settings: &Settings, shelf: &Shelf, net: &Handle, tally: &alertmanager::Tally) -> Vec<Box<dyn Sink>> {
+fn sinks_of(
+    settings: &Settings,
+    shelf: &Shelf,
+    net: &Handle,
+    tally: &alertmanager::Tally,
+    metrics: &otlp::Tally,
+) -> Vec<Box<dyn Sink>> {
     let mut sinks = sink::all(settings, shelf.clone(), net);
     if let Some(sink) = alertmanager::start(&settings.config, net, tally) {
+        sinks.push(Box::new(sink));
+    }
+    if let Some(sink) = otlp::Otlp::start(settings, net, metrics) {
         sinks.push(Box::new(sink));
     }
     sinks

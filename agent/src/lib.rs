@@ -22,6 +22,7 @@ pub mod recording;
 pub mod reload;
 pub mod replay;
 pub mod run;
+pub mod say;
 pub mod seen;
 pub mod sink;
 pub mod snapshot;

@@ -1,4 +1,7 @@
-//! What the agent knows of itself and shows with every frame: its configuration's fate, and a lease of the GPUs.
+//! What the agent knows of itself and shows with every frame: its configuration's fate, a lease of the GPUs, and how its
+//! metrics are delivered.
+
+use std::collections::BTreeMap;
 
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -12,6 +15,9 @@ pub struct Own {
     /// While the driver's handles are let go of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
+    /// How metrics are delivered by OTLP; none where no endpoint is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp: Option<Otlp>,
 }
 
 /// What came of the configuration since the start.
@@ -41,4 +47,73 @@ pub struct Lease {
     /// Ends by itself at (CLOCK_BOOTTIME).
     #[serde(rename = "until_ns")]
     pub until: Nanos,
+}
+
+/// Delivery of metrics by OTLP since the process began. A batch is one export of every series.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Otlp {
+    /// Batches that the peer took.
+    pub sent: u64,
+    /// Attempts that failed, by what failed.
+    pub failed: BTreeMap<Failure, u64>,
+    /// Batches given up.
+    pub dropped: BTreeMap<Drop, u64>,
+    /// Points that the peer left out of batches that it took.
+    pub rejected: u64,
+    /// Batches that wait.
+    pub queue_length: u64,
+    /// Their bytes, compressed.
+    pub queue_bytes: u64,
+    /// When the peer last took a batch, CLOCK_BOOTTIME; none before the first.
+    #[serde(rename = "success_ns", skip_serializing_if = "Option::is_none")]
+    pub success: Option<Nanos>,
+}
+
+macro_rules! reasons {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name { $($(#[$doc])* #[serde(rename = $word)] $variant,)+ }
+
+        impl $name {
+            /// The word in series and messages.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why an attempt to deliver failed.
+    Failure {
+        /// No connection: refused, unknown host, no route, a certificate that does not hold.
+        Connect = "connect",
+        /// No answer in time.
+        Timeout = "timeout",
+        /// The connection broke before the answer was complete.
+        Broken = "broken",
+        /// The peer asks to come later: 408, 429, 502, 503, 504.
+        Busy = "busy",
+        /// Another error of the peer's own: the rest of 5xx.
+        Server = "server",
+        /// It answers with a redirect, which is not followed.
+        Redirect = "redirect",
+        /// It does not know us, or not this address: 401, 403, 404, 405, 407.
+        Denied = "denied",
+        /// It refuses this batch: the rest of 4xx.
+        Refused = "refused",
+    }
+}
+
+reasons! {
+    /// Why a batch was given up.
+    Drop {
+        /// The queue is full: the oldest went.
+        Full = "full",
+        /// The peer refused it.
+        Refused = "refused",
+    }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use gpuprod::alerts::{Alert, Alerts, Desk, Kept, Phase, Posts, plan};
 use gpuprod::catalogue::{self, Kind, names};
 use gpuprod::config::{Config, Mode};
-use gpuprod::own::{Lease, Own};
+use gpuprod::own::{Drop, Failure, Lease, Otlp, Own};
 use gpuprod::pipeline::Frame;
 use gpuprod::sink::prometheus::{Form, page};
 use gpuprod_rules::{
@@ -15,8 +15,7 @@ use gpuprod_rules::{
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Stamp, Tick};
 
-#[path = "node.rs"]
-mod node;
+use crate::node;
 
 /// Most series of an 8-GPU node by default.
 const BUDGET: usize = 1_500;
@@ -138,7 +137,16 @@ fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
         judgement: Cow::Owned(judgement),
         ledger: Cow::Owned(ledger),
         alerts: Cow::Owned(alerts()),
-        own: Own { lease: Some(Lease { since: Nanos(0), until: Nanos(u64::MAX) }), ..Own::default() },
+        own: Own {
+            lease: Some(Lease { since: Nanos(0), until: Nanos(u64::MAX) }),
+            otlp: Some(Otlp {
+                failed: [(Failure::Connect, 1)].into(),
+                dropped: [(Drop::Full, 1)].into(),
+                success: Some(Nanos(0)),
+                ..Otlp::default()
+            }),
+            ..Own::default()
+        },
     };
     let text = page(&frame, Form::OpenMetrics);
     let lines = samples(&text);

@@ -8,6 +8,7 @@ mod block;
 mod engine;
 mod gpu;
 mod host;
+pub mod hw;
 mod ledger;
 mod md;
 pub mod names;

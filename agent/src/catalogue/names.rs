@@ -13,6 +13,7 @@ const WORDS: &[(&str, &str)] = &[
     ("Hz", "hertz"),
     ("Cel", "celsius"),
     ("By/s", "bytes_per_second"),
+    ("{transfer}/s", "per_second"),
 ];
 
 /// The unit's word; none for what has none.

@@ -5,6 +5,23 @@ use gpuprod_snapshot::{Missing, Sample, Source};
 use super::{Exact, Kind, Metric, Points};
 use crate::pipeline::Frame;
 
+macro_rules! otlp {
+    ($kind:ident, $name:literal, $unit:literal, $help:literal, $field:ident) => {
+        Metric {
+            name: $name,
+            kind: Kind::$kind,
+            unit: $unit,
+            labels: &[],
+            help: $help,
+            read: |frame, out| {
+                if let Some(otlp) = &frame.own.otlp {
+                    out.put(&[], otlp.$field.exact());
+                }
+            },
+        }
+    };
+}
+
 pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "gpuprod.self.info",
@@ -140,6 +157,58 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         help: "Steps of the wall clock and counters that stepped back: noted, without effect on the ledger.",
         read: |frame, out| out.put(&[], frame.ledger.clock_steps.exact()),
+    },
+    otlp!(
+        Counter,
+        "gpuprod.self.otlp.sent",
+        "{batch}",
+        "Batches (exports of every series) that the OTLP peer took.",
+        sent
+    ),
+    Metric {
+        name: "gpuprod.self.otlp.failed",
+        kind: Kind::Counter,
+        unit: "{attempt}",
+        labels: &["reason"],
+        help: "Attempts to deliver by OTLP that failed; a batch is tried again unless it was refused.",
+        read: |frame, out| {
+            for (reason, count) in frame.own.otlp.iter().flat_map(|otlp| &otlp.failed) {
+                out.put(&[reason.as_str()], (*count).exact());
+            }
+        },
+    },
+    Metric {
+        name: "gpuprod.self.otlp.dropped",
+        kind: Kind::Counter,
+        unit: "{batch}",
+        labels: &["reason"],
+        help: "Batches that were given up: the queue was full (the oldest went), or the OTLP peer refused them.",
+        read: |frame, out| {
+            for (reason, count) in frame.own.otlp.iter().flat_map(|otlp| &otlp.dropped) {
+                out.put(&[reason.as_str()], (*count).exact());
+            }
+        },
+    },
+    otlp!(
+        Counter,
+        "gpuprod.self.otlp.rejected",
+        "{point}",
+        "Points that the OTLP peer left out of batches that it took.",
+        rejected
+    ),
+    otlp!(Gauge, "gpuprod.self.otlp.queue.length", "{batch}", "Batches that wait for the OTLP peer.", queue_length),
+    otlp!(Gauge, "gpuprod.self.otlp.queue.size", "By", "Bytes that wait for the OTLP peer, compressed.", queue_bytes),
+    Metric {
+        name: "gpuprod.self.otlp.success.age",
+        kind: Kind::Gauge,
+        unit: "s",
+        labels: &[],
+        help: "Time since the OTLP peer last took a batch; nothing before the first.",
+        read: |frame, out| {
+            if let Some(success) = frame.own.otlp.as_ref().and_then(|otlp| otlp.success) {
+                out.put(&[], frame.known.stamp.boottime.saturating_sub(success).exact());
+            }
+        },
     },
 ];
 

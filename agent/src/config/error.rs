@@ -32,10 +32,16 @@ impl Error {
 
     pub(super) fn yaml(path: &Path, text: &str, error: &Yaml) -> Self {
         let at = error.location().map(|at| (at.line(), at.column())).filter(|(line, _)| *line > 0);
-        let (what, hint) = describe(error.without_snippet());
-        let line = at
-            .and_then(|(line, _)| usize::try_from(line).ok())
-            .and_then(|line| text.lines().nth(line.checked_sub(1)?))
+        let (mut what, hint) = describe(error.without_snippet());
+        let number = at.and_then(|(line, _)| usize::try_from(line).ok()).and_then(|line| line.checked_sub(1));
+        let hidden = number.is_some_and(|number| is_secret(text, number));
+        if hidden && hint.is_none() {
+            "wrong below `headers`, which is a map of name to text (the line may hold a secret and is not shown)"
+                .clone_into(&mut what);
+        }
+        let line = number
+            .filter(|_| !hidden)
+            .and_then(|number| text.lines().nth(number))
             .map(|line| printable(&line.replace('\t', " ")).chars().take(160).collect());
         Self { path: path.to_owned(), at, what, line, hint }
     }
@@ -45,6 +51,29 @@ impl Error {
     pub fn at(&self) -> Option<(u64, u64)> {
         self.at
     }
+}
+
+/// Words of lines that may hold a secret.
+const SECRET: &[&str] = &["header", "authorization", "bearer", "token", "password", "api-key", "apikey"];
+
+/// Whether a line may hold a secret: by its own words, or because it hangs on a line `headers`.
+fn is_secret(text: &str, number: usize) -> bool {
+    let own = text.lines().nth(number).unwrap_or("").to_lowercase();
+    if SECRET.iter().any(|word| own.contains(word)) {
+        return true;
+    }
+    let lines: Vec<&str> = text.lines().take(number + 1).collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut inner = usize::MAX;
+    for line in lines.iter().rev().filter(|line| !line.trim().is_empty()) {
+        if inner == usize::MAX || indent(line) < inner {
+            inner = indent(line);
+            if line.contains("headers") {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 fn describe(error: &Yaml) -> (String, Option<String>) {

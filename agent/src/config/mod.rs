@@ -252,6 +252,7 @@ impl Config {
         if !self.rules.policy.off.is_empty() {
             return wrong("rules.policy.off is no key: switch a rule off with rules.modes, for example {RULE: off}");
         }
+        sane::otlp(&self.otlp).map_err(|what| Error::plain(path, format!("otlp.{what}")))?;
         sane::policy(&self.rules.policy).map_err(|what| Error::plain(path, format!("rules.policy.{what}")))
     }
 

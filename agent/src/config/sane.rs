@@ -3,7 +3,8 @@
 use gpuprod_rules::{Part, Policy};
 use gpuprod_snapshot::units::Nanos;
 
-use super::Alerts;
+use super::{Alerts, Otlp};
+use crate::sink::otlp::headers;
 use crate::text;
 
 /// Blocks of history that a baseline is made of: the ring holds so many.
@@ -82,6 +83,26 @@ pub(super) fn alerts(alerts: &Alerts) -> Result<(), String> {
         return Err(format!("silence: the window from {from} to {to} ends before it begins"));
     }
     Ok(())
+}
+
+/// Shortest and longest time between two exports.
+const EXPORT: (Nanos, Nanos) = (Nanos::from_secs(1), Nanos::from_secs(3_600));
+/// A queue below this does not hold one export of a full node.
+const QUEUE: u64 = 1 << 20;
+
+/// What is wrong with the OTLP section: the key's name and what may stand there, never a URL or a header's value.
+pub(super) fn otlp(otlp: &Otlp) -> Result<(), String> {
+    if let Some(Err(must)) = otlp.endpoint.as_deref().map(url) {
+        return Err(format!("endpoint {must}"));
+    }
+    if let Some(endpoint) = &otlp.endpoint {
+        reqwest::Url::parse(endpoint).map_err(|error| format!("endpoint is no URL: {error}"))?;
+    }
+    if otlp.interval < EXPORT.0 || otlp.interval > EXPORT.1 {
+        return Err("interval must lie between 1s and 1h".to_owned());
+    }
+    headers(&otlp.headers).map_err(|what| format!("headers: {what}"))?;
+    if otlp.queue_bytes < QUEUE { Err(format!("queue_bytes must be at least {QUEUE}")) } else { Ok(()) }
 }
 
 /// What is wrong with an engine's URL: the engine collector asks `http(s)://HOST…`.

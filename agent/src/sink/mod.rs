@@ -1,6 +1,7 @@
 //! Forms in which frames leave the process.
 
 pub mod alertmanager;
+pub mod otlp;
 pub mod prometheus;
 
 use tokio::runtime::Handle;

@@ -99,6 +99,14 @@ fn escape(page: &mut String, value: &str) {
     }
 }
 
+/// A number as it stands on the page.
+#[must_use]
+pub fn text(value: Value) -> String {
+    let mut text = String::new();
+    number(&mut text, value);
+    text
+}
+
 fn number(page: &mut String, value: Value) {
     let _ = match value {
         Value::Float(value) => write!(page, "{value}"),
@@ -121,12 +129,6 @@ fn number(page: &mut String, value: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text(value: Value) -> String {
-        let mut text = String::new();
-        number(&mut text, value);
-        text
-    }
 
     #[test]
     fn numbers_are_exact() {

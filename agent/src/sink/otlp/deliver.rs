@@ -1,0 +1,227 @@
+//! The sender on the `net` thread: oldest first, one at a time, until the peer takes it.
+//!
+//! A peer that fails is asked again after a back-off with jitter, so that a fleet does not come back all at once. A
+//! batch that the peer refuses is given up at once: it never blocks those behind it.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gpuprod_collectors::Host;
+use hyper::body::Bytes;
+use tokio::sync::Notify;
+
+use super::encode::Starts;
+use super::outbox::Memory;
+use super::peer::{Outcome, Peer};
+use crate::clock::{Clock, boottime};
+use crate::own::{self, Drop, Failure};
+
+/// First wait after a failure; each further one doubles it.
+const FIRST: Duration = Duration::from_secs(1);
+/// Longest wait.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Longest wait that a peer may ask for.
+const ASKED: Duration = Duration::from_secs(300);
+/// Between two batches of a backlog: twenty a second from one node.
+const PACE: Duration = Duration::from_millis(50);
+/// A peer that says yes and breaks off has taken the batch by then, whatever it wanted to add.
+const BROKEN: u32 = 5;
+
+/// What outlives a change of the configuration: the figures since the process began, and when that was.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    stats: Arc<Mutex<own::Otlp>>,
+    starts: Starts,
+}
+
+impl Tally {
+    /// The process begins now.
+    #[must_use]
+    pub fn new(host: &Host) -> Self {
+        let stamp = Clock::new(host).stamp();
+        let boot = stamp.realtime.saturating_sub(stamp.boottime);
+        Self { stats: Arc::default(), starts: Starts { process: stamp.realtime, boot } }
+    }
+
+    /// As of now.
+    #[must_use]
+    pub fn report(&self) -> own::Otlp {
+        self.stats().clone()
+    }
+
+    pub(super) fn starts(&self) -> Starts {
+        self.starts
+    }
+
+    fn stats(&self) -> MutexGuard<'_, own::Otlp> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the tick thread and the sender share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    outbox: Memory,
+    more: Notify,
+    tally: Tally,
+}
+
+impl Shared {
+    pub(super) fn new(outbox: Memory, tally: Tally) -> Self {
+        Self { outbox, more: Notify::new(), tally }
+    }
+
+    fn stats(&self) -> MutexGuard<'_, own::Otlp> {
+        self.tally.stats()
+    }
+
+    /// Enqueues and wakes the sender.
+    pub(super) fn put(&self, body: Bytes) {
+        let full = self.outbox.put(body);
+        if full > 0 {
+            *self.stats().dropped.entry(Drop::Full).or_default() += full;
+        }
+        self.sized();
+        self.more.notify_one();
+    }
+
+    fn done(&self, id: i64) {
+        self.outbox.done(id);
+        self.sized();
+    }
+
+    fn sized(&self) {
+        let (length, bytes) = self.outbox.size();
+        let mut stats = self.stats();
+        (stats.queue_length, stats.queue_bytes) = (length, bytes);
+    }
+}
+
+/// Sends until the task is ended.
+pub(super) async fn deliver(shared: Arc<Shared>, peer: Peer, mut say: impl FnMut(String)) {
+    let mut run = Run::default();
+    loop {
+        let Some((id, body)) = shared.outbox.oldest() else {
+            shared.more.notified().await;
+            continue;
+        };
+        let pause = match peer.post(body).await {
+            Outcome::Taken { rejected, words } => {
+                shared.done(id);
+                run.taken(&shared, rejected, &words, &mut say)
+            }
+            Outcome::Failed { failure, after, words } => {
+                let pause = run.failed(&shared, failure, after, &words, &mut say);
+                if failure == Failure::Broken && run.broken(id) {
+                    shared.done(id);
+                }
+                pause
+            }
+            Outcome::Refused { words } => {
+                shared.done(id);
+                run.refused(&shared, &words, &mut say)
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// How the sending goes.
+#[derive(Debug, Default)]
+struct Run {
+    /// Failures since the last batch that was taken.
+    failures: u32,
+    /// What was said last: each kind of failure is said once, until the peer takes a batch.
+    said: Option<Failure>,
+    /// A batch at which the peer breaks off, and how often.
+    broken: (i64, u32),
+}
+
+impl Run {
+    fn taken(&mut self, shared: &Shared, rejected: u64, words: &str, say: &mut impl FnMut(String)) -> Duration {
+        let mut stats = shared.stats();
+        stats.sent += 1;
+        stats.success = Some(boottime());
+        let first = stats.rejected == 0 && rejected > 0;
+        stats.rejected = stats.rejected.saturating_add(rejected);
+        drop(stats);
+        if first {
+            say(format!("OTLP: the peer left {rejected} points out of a batch: {words}"));
+        }
+        // After a refusal nothing is said: other batches were taken in between, it would be said again and again.
+        if self.failures > 0 {
+            say(format!("OTLP: delivered again after {} failures", self.failures));
+        }
+        self.failures = 0;
+        if self.said != Some(Failure::Refused) {
+            self.said = None;
+        }
+        PACE
+    }
+
+    fn failed(
+        &mut self,
+        shared: &Shared,
+        failure: Failure,
+        after: Option<Duration>,
+        words: &str,
+        say: &mut impl FnMut(String),
+    ) -> Duration {
+        self.count(shared, failure);
+        if self.said != Some(failure) {
+            self.said = Some(failure);
+            say(format!("OTLP: not delivered ({}): {words}; tried again, batches wait meanwhile", failure.as_str()));
+        }
+        let pause = back_off(self.failures, random());
+        self.failures = self.failures.saturating_add(1);
+        after.map_or(pause, |after| pause.max(after.min(ASKED)))
+    }
+
+    fn refused(&mut self, shared: &Shared, words: &str, say: &mut impl FnMut(String)) -> Duration {
+        self.count(shared, Failure::Refused);
+        *shared.stats().dropped.entry(Drop::Refused).or_default() += 1;
+        if self.said != Some(Failure::Refused) {
+            self.said = Some(Failure::Refused);
+            say(format!("OTLP: the peer refuses a batch, which is given up: {words}"));
+        }
+        PACE
+    }
+
+    fn count(&self, shared: &Shared, failure: Failure) {
+        *shared.stats().failed.entry(failure).or_default() += 1;
+    }
+
+    /// Whether the peer broke off at this batch too often.
+    fn broken(&mut self, id: i64) -> bool {
+        let times = if self.broken.0 == id { self.broken.1 + 1 } else { 1 };
+        self.broken = (id, times);
+        times >= BROKEN
+    }
+}
+
+/// Between half and all of 1, 2, 4 ... 30 seconds.
+fn back_off(failures: u32, random: u64) -> Duration {
+    let whole = FIRST.saturating_mul(1 << failures.min(5)).min(LONGEST);
+    let half = whole / 2;
+    let thousandths = u32::try_from(random % 1_000).unwrap_or(0);
+    half + half / 1_000 * thousandths
+}
+
+/// Of the standard library's own seed: good enough to spread a fleet.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_are_bounded() {
+        assert_eq!(back_off(0, 0), Duration::from_millis(500));
+        assert_eq!(back_off(2, 500), Duration::from_secs(3));
+        assert_eq!(back_off(60, 0), Duration::from_secs(15));
+        assert!(back_off(u32::MAX, 999) <= LONGEST);
+    }
+}
