@@ -16,6 +16,8 @@ mod alerts;
 mod catalogue;
 #[path = "pure/config.rs"]
 mod config;
+#[path = "pure/dashboards.rs"]
+mod dashboards;
 #[path = "pure/device.rs"]
 mod device;
 #[path = "pure/laws.rs"]

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use gpuprod_collectors::engine::Scraper;
 use tokio::runtime::Handle;
 
-use crate::alerts::{self, Desk, Kept};
+use crate::alerts::{self, Desk};
 use crate::cli::Sampling;
 use crate::http::{self, Shelf};
 use crate::lease::Switch;
@@ -64,7 +64,7 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
     let metrics = otlp::Tally::new(&settings.host);
     let mut sinks = sinks_of(&settings, &shelf, &net, &tally, &metrics);
     let host_name = settings.host_name();
-    let mut desk = Desk::new(alerts::plan(config, &host_name), Kept::default());
+    let mut desk = Desk::new(alerts::plan(config, &host_name));
     let mut pipeline = Pipeline::new(config.rules.policy());
     let mut ticks = live(&settings, &signals.stop);
     while let Some(tick) = ticks.next() {

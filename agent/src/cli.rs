@@ -137,6 +137,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Writes out what is shipped beside: Grafana dashboard, Prometheus rules, Alertmanager example
+    #[command(after_help = "Example:\n  gpuprod dashboards /etc/prometheus/gpuprod")]
+    Dashboards {
+        /// Where to; the directory is made
+        dir: PathBuf,
+        /// Replace files that differ
+        #[arg(long)]
+        force: bool,
+    },
     /// The configuration file
     Config {
         /// What to do with it.

@@ -12,6 +12,7 @@ pub mod check;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod dashboards;
 pub mod derived;
 pub mod doctor;
 pub mod http;

@@ -23,7 +23,7 @@ use crate::pipeline::{Frame, Pipeline};
 use crate::recording::{Header, Recording, Writer};
 use crate::snapshot::Shown;
 use crate::source::{Live, Stop};
-use crate::{agent, catalogue, check, doctor, http, replay, snapshot, socket, state_dir, text, top};
+use crate::{agent, catalogue, check, dashboards, doctor, http, replay, snapshot, socket, state_dir, text, top};
 
 /// What a command works with: config and flags together.
 #[derive(Clone, Debug)]
@@ -156,6 +156,7 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             let metrics: Vec<_> = catalogue::all().collect();
             print(out, json, &metrics, |metrics| catalogue::names::table(metrics))?;
         }
+        Command::Dashboards { dir, force } => out.write_all(dashboards::write(&dir, force)?.as_bytes())?,
         Command::Config { command } => configured(command, out)?,
         Command::NvmlWorker { library, latency: true, .. } => {
             out.write_all(latency(library).map_err(anyhow::Error::msg)?.as_bytes())?;

@@ -21,7 +21,7 @@ fn config(yaml: &str) -> Config {
 }
 
 fn desk(yaml: &str) -> Desk {
-    Desk::new(plan(&config(yaml), "gpu-17"), Kept::default())
+    Desk::new(plan(&config(yaml), "gpu-17"))
 }
 
 fn stamp(boottime: u64, realtime: u64) -> Stamp {
@@ -165,7 +165,8 @@ fn a_restart_goes_on_with_the_same_alert_and_ends_what_ended_meanwhile() {
     let kept: Kept = serde_json::from_value(serde_json::to_value(before.kept()).unwrap()).unwrap();
 
     // The host has booted anew: the boot's clock begins again.
-    let mut after = Desk::new(plan(&config(yaml), "gpu-17"), kept);
+    let mut after = desk(yaml);
+    after.resume(kept);
     let told = after.step(&[], &stamp(5, TWO + 60));
     assert_eq!(told.list.iter().filter(|alert| alert.is_active()).count(), 2, "no gap in the series");
     assert!(items(told, &[], &BTreeMap::new()).is_empty(), "nothing is claimed that is not known");
@@ -185,6 +186,22 @@ fn a_restart_goes_on_with_the_same_alert_and_ends_what_ended_meanwhile() {
         );
     }
     assert_eq!(after.kept().pages.len(), 2, "the hour's pages are remembered, and a resumed alert is no new one");
+}
+
+#[test]
+fn what_was_kept_may_come_late() {
+    let yaml = "rules: {mode: page}";
+    let mut before = desk(yaml);
+    before.step(&[rebuild()], &at(0));
+    let mut after = desk(yaml);
+    let mut anew = rebuild();
+    anew.since_realtime = Nanos::from_secs(TWO + 40);
+    after.step(&[anew.clone()], &at(45));
+    after.resume(before.kept());
+    let told = after.step(&[anew], &at(46));
+    assert_eq!(shown(told), [(REBUILD, "md0", Mode::Page, Phase::Firing)]);
+    assert_eq!(told.list[0].starts_at, Nanos::from_secs(TWO));
+    assert_eq!(after.kept().pages, [Nanos::from_secs(TWO)], "one page");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use gpuprod::alerts::{Alert, Alerts, Desk, Kept, Phase, Posts, plan};
+use gpuprod::alerts::{Alert, Alerts, Desk, Phase, Posts, plan};
 use gpuprod::catalogue::{self, Kind, names};
 use gpuprod::config::{Config, Mode};
 use gpuprod::own::{Drop, Failure, Lease, Otlp, Own};
@@ -110,7 +110,7 @@ fn troubled(tick: &Tick) -> (Judgement, Ledger) {
 /// An alert about something else than the node's rules say, and an Alertmanager that takes posts.
 fn alerts() -> Alerts {
     let config = Config::default();
-    let mut alerts = Desk::new(plan(&config, "gpu-17"), Kept::default()).step(&[], &Stamp::default()).clone();
+    let mut alerts = Desk::new(plan(&config, "gpu-17")).step(&[], &Stamp::default()).clone();
     alerts.list.push(Alert {
         rule: RuleId::RaidRebuildImpact,
         object: "md0".into(),

@@ -54,21 +54,39 @@ pub struct Desk {
     /// Findings that are held back now: each is counted once.
     silenced: BTreeSet<(RuleId, String)>,
     limited: BTreeSet<(RuleId, String)>,
-    started: Option<Nanos>,
+    /// CLOCK_BOOTTIME of the last step.
+    now: Nanos,
 }
 
 impl Desk {
-    /// Goes on where an agent before has stopped.
+    /// Begins with nothing.
     #[must_use]
-    pub fn new(plan: Plan, kept: Kept) -> Self {
-        let mut desk = Self { pages: kept.pages, ..Self::default() };
-        desk.told.list = kept.list.into_iter().take(MOST).collect();
-        for alert in &mut desk.told.list {
-            alert.phase = if alert.is_active() { Phase::Resumed } else { Phase::Quiet };
-        }
-        desk.since = vec![Nanos(0); desk.told.list.len()];
+    pub fn new(plan: Plan) -> Self {
+        let mut desk = Self::default();
         desk.replan(plan);
         desk
+    }
+
+    /// Goes on where an agent before has stopped; it may come late, since whoever kept it can be slow to answer.
+    pub fn resume(&mut self, kept: Kept) {
+        for mut alert in kept.list {
+            let same =
+                |known: &&mut Alert| (known.rule, known.mode, &known.object) == (alert.rule, alert.mode, &alert.object);
+            if let Some(known) = self.told.list.iter_mut().find(same) {
+                // Found anew in the meantime: it is the old one, and no new page.
+                if alert.is_active() {
+                    known.starts_at = alert.starts_at;
+                    if alert.mode == Mode::Page {
+                        self.pages.pop();
+                    }
+                }
+            } else if self.told.list.len() < MOST {
+                alert.phase = if alert.is_active() { Phase::Resumed } else { Phase::Quiet };
+                self.told.list.push(alert);
+                self.since.push(self.now);
+            }
+        }
+        self.pages.extend(kept.pages);
     }
 
     /// Takes a new config. An alert whose rule may not alert any more ends.
@@ -98,10 +116,11 @@ impl Desk {
 
     /// The findings of a tick.
     pub fn step(&mut self, findings: &[Finding], now: &Stamp) -> &Alerts {
-        let started = *self.started.get_or_insert(now.boottime);
-        for since in &mut self.since {
-            *since = (*since).max(started);
+        if self.now == Nanos(0) {
+            // What was resumed before the first step is in its phase since now.
+            self.since.fill(now.boottime);
         }
+        self.now = now.boottime;
         self.tidy_pages(now.realtime);
         let wanted = self.wanted(findings, now);
         self.end(&wanted, now);

@@ -40,8 +40,20 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, place: usize, note: impl FnOnce(&mut Posts)) {
-        if let Some(posts) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(place) {
+    /// Those of a new config; who was there before goes on counting.
+    fn begin(&self, shown: impl Iterator<Item = String>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = std::mem::take(&mut *all);
+        let of = |name: String| {
+            let before = known.iter().find(|posts| posts.alertmanager == name);
+            before.cloned().unwrap_or_else(|| Posts { alertmanager: name, ..Posts::default() })
+        };
+        *all = shown.map(of).collect();
+    }
+
+    fn note(&self, shown: &str, note: impl FnOnce(&mut Posts)) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(posts) = all.iter_mut().find(|posts| posts.alertmanager == shown) {
             note(posts);
         }
     }
@@ -71,21 +83,20 @@ impl Sink for Alertmanager {
 #[must_use]
 pub fn start(config: &Config, net: &Handle, tally: &Tally) -> Option<Alertmanager> {
     let alerts = &config.alerts;
+    tally.begin(alerts.alertmanagers.iter().map(|base| shown(base)));
     if alerts.alertmanagers.is_empty() {
         return None;
     }
     let (list, seen) = watch::channel(Arc::default());
-    let blank = |base: &String| Posts { alertmanager: shown(base), ..Posts::default() };
-    *tally.0.lock().unwrap_or_else(PoisonError::into_inner) = alerts.alertmanagers.iter().map(blank).collect();
-    for (place, base) in alerts.alertmanagers.iter().enumerate() {
-        let task = deliver(base.clone(), alerts.repeat, seen.clone(), tally.clone(), place);
-        net.spawn(task);
+    for base in &alerts.alertmanagers {
+        net.spawn(deliver(base.clone(), alerts.repeat, seen.clone(), tally.clone()));
     }
     Some(Alertmanager { site: config.labels.clone(), list })
 }
 
 /// Posts what is due until the sink is gone.
-async fn deliver(base: String, repeat: Nanos, mut seen: watch::Receiver<Arc<Vec<Item>>>, tally: Tally, place: usize) {
+async fn deliver(base: String, repeat: Nanos, mut seen: watch::Receiver<Arc<Vec<Item>>>, tally: Tally) {
+    let name = shown(&base);
     let mut courier = Courier::new(repeat);
     let mut client = None;
     loop {
@@ -96,7 +107,7 @@ async fn deliver(base: String, repeat: Nanos, mut seen: watch::Receiver<Arc<Vec<
             match post(&mut client, &base, &posts).await {
                 Ok(()) => {
                     courier.taken(&list, now);
-                    tally.note(place, |posts| {
+                    tally.note(&name, |posts| {
                         posts.taken += 1;
                         posts.last_taken = Some(now.realtime);
                         posts.why = None;
@@ -104,7 +115,7 @@ async fn deliver(base: String, repeat: Nanos, mut seen: watch::Receiver<Arc<Vec<
                 }
                 Err(why) => {
                     courier.failed(now);
-                    tally.note(place, |posts| {
+                    tally.note(&name, |posts| {
                         posts.failed += 1;
                         posts.why = Some(text::clip(&text::clean(&text::masked(&why)), 200));
                     });
