@@ -21,6 +21,7 @@ use crate::reload::{Reload, Step};
 use crate::run::{Settings, live};
 use crate::sink::{self, Sink, alertmanager, otlp};
 use crate::source::Stop;
+use crate::store::{Keeper, Store};
 use crate::systemd::Service;
 use crate::{clock, socket, state_dir, text};
 
@@ -36,7 +37,8 @@ pub struct Signals {
 /// Runs until asked to stop. What it says goes to `err`: where it serves, and what it does without.
 ///
 /// # Errors
-/// When the config is wrong, the port or the socket is taken, or the `net` thread cannot be started.
+/// When the config is wrong, the port, the socket or the store is taken, the store is a newer version's, or a thread
+/// cannot be started.
 pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<()> {
     let mut settings = Settings::resolve(flags)?;
     let mut reload = Reload::new(flags.clone(), Arc::clone(&signals.reload), clock::realtime());
@@ -62,12 +64,18 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
     let net = net(http, socket, &shelf, &gpus)?;
     let tally = alertmanager::Tally::default();
     let metrics = otlp::Tally::new(&settings.host);
-    let mut sinks = sinks_of(&settings, &shelf, &net, &tally, &metrics);
+    let mut keeper = Keeper::start(config)?;
+    let mut sinks = sinks_of(&settings, &shelf, &net, &tally, &metrics, keeper.store());
     let host_name = settings.host_name();
     let mut desk = Desk::new(alerts::plan(config, &host_name));
     let mut pipeline = Pipeline::new(config.rules.policy());
     let mut ticks = live(&settings, &signals.stop);
+    let mut refused = None;
     while let Some(tick) = ticks.next() {
+        refused = keeper.store().fatal();
+        if refused.is_some() {
+            break;
+        }
         match reload.step(&settings.config, tick.stamp.realtime) {
             Step::Rest => {}
             Step::Begun => service.reloading(),
@@ -83,7 +91,7 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
                 if SINKS.iter().any(|section| change.touches(section)) {
                     // The old ones go first: a new one may want the same queue.
                     sinks.clear();
-                    sinks = sinks_of(&settings, &shelf, &net, &tally, &metrics);
+                    sinks = sinks_of(&settings, &shelf, &net, &tally, &metrics, keeper.store());
                     desk.replan(alerts::plan(&settings.config, &host_name));
                 }
                 service.reloaded();
@@ -94,17 +102,21 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
             config: reload.state().clone(),
             lease: gpus.at(tick.stamp.boottime),
             otlp: settings.config.otlp.endpoint.is_some().then(|| metrics.report()),
+            store: None,
         };
         desk.posts(tally.posts());
         frame.alerts = Cow::Borrowed(desk.step(&frame.judgement.findings, &tick.stamp));
+        let frame = keeper.step(frame);
         for sink in &mut sinks {
             sink.accept(&frame);
         }
         service.tick(tick.period, &words(&frame));
+        keeper.keep(pipeline.judge(), tick);
     }
     service.stopping();
+    keeper.stop(pipeline.judge());
     socket::release(&path, ours);
-    Ok(())
+    refused.map_or(Ok(()), |refused| Err(refused.into()))
 }
 
 /// Everything that takes frames.
@@ -114,8 +126,9 @@ fn sinks_of(
     net: &Handle,
     tally: &alertmanager::Tally,
     metrics: &otlp::Tally,
+    store: &Store,
 ) -> Vec<Box<dyn Sink>> {
-    let mut sinks = sink::all(settings, shelf.clone(), net);
+    let mut sinks = sink::all(settings, shelf.clone(), net, store);
     if let Some(sink) = alertmanager::start(&settings.config, net, tally) {
         sinks.push(Box::new(sink));
     }

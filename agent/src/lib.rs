@@ -31,6 +31,7 @@ pub mod socket;
 pub mod source;
 pub mod state_dir;
 pub mod status;
+pub mod store;
 pub mod systemd;
 pub mod text;
 pub mod top;

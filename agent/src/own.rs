@@ -1,10 +1,12 @@
-//! What the agent knows of itself and shows with every frame: its configuration's fate, a lease of the GPUs, and how its
-//! metrics are delivered.
+//! What the agent knows of itself and shows with every frame: its configuration's fate, a lease of the GPUs, how its
+//! metrics are delivered, and how the store does.
 
 use std::collections::BTreeMap;
 
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
+
+use crate::store::Status;
 
 /// With every frame of an agent; all empty in a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub struct Own {
     /// How metrics are delivered by OTLP; none where no endpoint is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<Otlp>,
+    /// How the store does; none without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<Status>,
 }
 
 /// What came of the configuration since the start.

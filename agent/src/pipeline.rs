@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::alerts::Alerts;
 use crate::own::Own;
+use crate::store::{Committed, Status};
 
 /// Everything that was learnt, and the accounts.
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub struct Frame<'a> {
     pub known: Cow<'a, Tick>,
     /// What the judge says.
     pub judgement: Cow<'a, Judgement>,
-    /// The accounts.
+    /// The accounts: those that are durable, in a frame that leaves the process ([`Frame::committed`]).
     pub ledger: Cow<'a, Ledger>,
     /// Who is told; the agent fills it in, a replay tells nobody.
     #[serde(default)]
@@ -58,10 +59,27 @@ impl Pipeline {
         self.judge.set_policy(policy);
     }
 
+    /// Everything that was learnt.
+    #[must_use]
+    pub fn judge(&self) -> &Judge {
+        &self.judge
+    }
+
     /// The accounts so far.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The frame as it may leave the process: with the accounts as they lie on the disk, which an end without warning
+    /// cannot take back. Before the first commit there are none.
+    #[must_use]
+    pub fn committed(mut self, committed: Option<&'a Committed>, store: Status) -> Self {
+        self.ledger = committed.map_or_else(Cow::default, |committed| Cow::Borrowed(committed.ledger.as_ref()));
+        self.own.store = Some(store);
+        self
     }
 }
 

@@ -24,6 +24,24 @@ pub fn default() -> PathBuf {
     }
 }
 
+/// Where the store is by default: `$STATE_DIRECTORY` of systemd, else `/var/lib/gpuprod` for root, else
+/// `$XDG_STATE_HOME/gpuprod` or `~/.local/state/gpuprod`.
+#[must_use]
+pub fn store() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    // systemd joins several directories with colons; the first is ours.
+    let given = std::env::var("STATE_DIRECTORY").ok();
+    let given = given.as_deref().and_then(|dirs| dirs.split(':').next()).map(PathBuf::from);
+    if let Some(dir) = given.filter(|dir| dir.is_absolute()) {
+        return Some(dir);
+    }
+    if own_uid() == 0 {
+        return Some(PathBuf::from("/var/lib/gpuprod"));
+    }
+    let home = || absolute("HOME").map(|home| home.join(".local/state"));
+    absolute("XDG_STATE_HOME").or_else(home).map(|state| state.join("gpuprod"))
+}
+
 /// The user id of this process: the owner of its own directory in procfs.
 #[must_use]
 pub fn own_uid() -> u32 {

@@ -9,6 +9,7 @@ use gpuprod::config::{Config, Mode};
 use gpuprod::own::{Drop, Failure, Lease, Otlp, Own};
 use gpuprod::pipeline::Frame;
 use gpuprod::sink::prometheus::{Form, page};
+use gpuprod::store::Status;
 use gpuprod_rules::{
     Bucket, Cause, Judge, Judgement, Ledger, Part, Policy, Progress, RuleId, State, Weight, WeightSource,
 };
@@ -132,6 +133,11 @@ fn samples(page: &str) -> Vec<&str> {
 fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
     let tick = node::full();
     let (judgement, ledger) = troubled(&tick);
+    let store = Status {
+        start: Some(Nanos(1)),
+        errors: ["corrupt", "denied", "full", "io", "read_only"].map(|reason| (reason.to_owned(), 1)).into(),
+        ..Status::default()
+    };
     let frame = Frame {
         known: Cow::Owned(tick),
         judgement: Cow::Owned(judgement),
@@ -145,6 +151,7 @@ fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
                 success: Some(Nanos(0)),
                 ..Otlp::default()
             }),
+            store: Some(store),
             ..Own::default()
         },
     };

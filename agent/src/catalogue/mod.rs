@@ -15,6 +15,7 @@ pub mod names;
 mod pci;
 mod rule;
 mod self_;
+mod store;
 
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Reading, Sample};
@@ -62,6 +63,7 @@ const ROOMS: &[&[Metric]] = &[
     host::METRICS,
     pci::METRICS,
     self_::METRICS,
+    store::METRICS,
 ];
 
 /// Every series family there is.

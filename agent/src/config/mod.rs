@@ -262,6 +262,12 @@ impl Config {
         self.state_dir.clone().unwrap_or_else(state_dir::default)
     }
 
+    /// Where ledger and history are kept; none when no place can be named (no home directory): the key says one.
+    #[must_use]
+    pub fn store_dir(&self) -> Option<PathBuf> {
+        self.store.dir.clone().or_else(state_dir::store)
+    }
+
     /// Where the unix socket is.
     #[must_use]
     pub fn socket_path(&self) -> PathBuf {

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use crate::http::Shelf;
 use crate::pipeline::Frame;
 use crate::run::Settings;
+use crate::store::Store;
 
 /// Takes each frame on the tick thread. It never blocks and never fails: it renders or enqueues; delivery and its
 /// failures live on the `net` thread.
@@ -23,8 +24,8 @@ impl Sink for Shelf {
     }
 }
 
-/// Every sink that the config asks for; what one delivers runs on `net`.
+/// Every sink that the config asks for; what one delivers runs on `net`, what one keeps lies in the store.
 #[must_use]
-pub fn all(_settings: &Settings, shelf: Shelf, _net: &Handle) -> Vec<Box<dyn Sink>> {
+pub fn all(_settings: &Settings, shelf: Shelf, _net: &Handle, _store: &Store) -> Vec<Box<dyn Sink>> {
     vec![Box::new(shelf)]
 }

@@ -1,0 +1,290 @@
+//! The one SQLite file: opened, locked, brought forward, read once, and written in one transaction per commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpuprod_rules::{Judge, Ledger};
+use gpuprod_snapshot::units::Nanos;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use super::changes::{Booked, Changes, size};
+use super::failure::{Failure, Fatal, Reason};
+use super::{Body, Place, schema};
+use crate::state_dir;
+
+/// The file's name in the store's directory.
+pub(super) const FILE: &str = "store.db";
+/// Held for the life of the agent.
+const LOCK: &str = "lock";
+/// A predecessor that is just ending may hold the lock for so many looks more.
+const LOOKS: u32 = 20;
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// Another program that reads the file may hold up a write for so long.
+const BUSY: Duration = Duration::from_secs(2);
+/// What saves of an older form begin with differs.
+const LEARNT: &str = concat!("1/", env!("CARGO_PKG_VERSION"));
+/// Unpacked size of what was learnt, at most.
+const LEARNT_CAP: usize = 64 << 20;
+
+/// Why a file was not opened.
+#[derive(Debug)]
+pub(super) enum Refused {
+    Fatal(Fatal),
+    Failure(Failure),
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+/// What an earlier process left.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    pub(super) booked: Option<Booked>,
+    pub(super) learnt: Option<Box<Judge>>,
+    /// The largest id of the queue.
+    pub(super) last_id: i64,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Db {
+    connection: Connection,
+    /// Bytes of the queue in the file.
+    pub(super) outbox_bytes: u64,
+}
+
+/// Makes the directory and takes its lock.
+pub(super) fn lock(dir: &Path) -> Result<File, Refused> {
+    state_dir::make(dir).map_err(|error| Failure::io("the store's directory (store.dir)", &error))?;
+    let path = dir.join(LOCK);
+    let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path);
+    let file = open.map_err(|error| Failure::io(&format!("open {}", path.display()), &error))?;
+    for look in 0..LOOKS {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) if look + 1 < LOOKS => std::thread::sleep(LOOK),
+            Err(fs::TryLockError::WouldBlock) => {}
+            Err(fs::TryLockError::Error(error)) => {
+                return Err(Failure::io(&format!("lock {}", path.display()), &error).into());
+            }
+        }
+    }
+    Err(Refused::Fatal(Fatal::InUse(dir.to_owned())))
+}
+
+/// Moves a damaged file out of the way, for a person to look at; of earlier ones the newest stays.
+pub(super) fn set_aside(dir: &Path, now: Nanos) -> Result<PathBuf, Failure> {
+    let path = dir.join(FILE);
+    let aside = dir.join(format!("{FILE}.corrupt-{}", now.0 / 1_000_000_000));
+    forget_older(dir);
+    let failed = |error: &std::io::Error| Failure::io(&format!("rename {}", path.display()), error);
+    for suffix in ["-wal", "-shm", ""] {
+        let with = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        match fs::rename(with(&path), with(&aside)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&error)),
+            _ => {}
+        }
+    }
+    Ok(aside)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the store's own directory, on the thread that may wait")]
+fn forget_older(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    let prefix = format!("{FILE}.corrupt-");
+    let ours = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with(&prefix));
+    let mut files: Vec<PathBuf> =
+        entries.flatten().filter(|entry| ours(&entry.file_name())).map(|entry| entry.path()).collect();
+    files.sort();
+    // A set is up to three files.
+    let old = files.len().saturating_sub(3);
+    for path in files.into_iter().take(old) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+impl Db {
+    /// Opens the file, or one in memory, and brings it to this version.
+    pub(super) fn open(place: &Place) -> Result<Self, Refused> {
+        let path = match place {
+            Place::Dir(dir) => dir.join(FILE),
+            Place::Memory => PathBuf::from(":memory:"),
+        };
+        let what = format!("open {}", path.display());
+        let failed = |error: &rusqlite::Error| Failure::sql(&what, error);
+        if let Place::Dir(_) = place {
+            // SQLite would make it readable for everybody; its side files take the mode of this one.
+            let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path);
+            open.map_err(|error| Failure::io(&what, &error))?;
+        }
+        let mut connection = Connection::open(&path).map_err(|error| failed(&error))?;
+        let found = schema::version(&connection).map_err(|error| failed(&error))?;
+        let known = i64::try_from(schema::VERSION).unwrap_or(i64::MAX);
+        if found > known {
+            return Err(Refused::Fatal(Fatal::Newer { path, found, known }));
+        }
+        prepare(&mut connection).map_err(|error| failed(&error))?;
+        let bytes: i64 = connection
+            .query_row("SELECT coalesce(sum(length(body)), 0) FROM outbox", [], |row| row.get(0))
+            .map_err(|error| failed(&error))?;
+        Ok(Self { connection, outbox_bytes: u64::try_from(bytes).unwrap_or(0) })
+    }
+
+    /// What an earlier process left.
+    pub(super) fn left(&self) -> Result<Left, Failure> {
+        let failed = |error: &rusqlite::Error| Failure::sql("read the ledger", error);
+        let row = self
+            .connection
+            .query_row("SELECT start_ns, body FROM ledger", [], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+            })
+            .optional()
+            .map_err(|error| failed(&error))?;
+        let booked = row.map(|(start, body)| {
+            let ledger: Ledger = serde_json::from_str(&body).map_err(|error| Failure {
+                reason: Reason::Corrupt,
+                what: format!("the ledger in the file is no ledger: {error}"),
+            })?;
+            Ok(Booked { ledger: Arc::new(ledger), start: Nanos(u64::try_from(start).unwrap_or(0)) })
+        });
+        let last_id = self
+            .connection
+            .query_row("SELECT coalesce(max(id), 0) FROM outbox", [], |row| row.get(0))
+            .map_err(|error| failed(&error))?;
+        Ok(Left { booked: booked.transpose()?, learnt: self.learnt(), last_id })
+    }
+
+    /// What was learnt by this very version; anything else need not outlive it.
+    fn learnt(&self) -> Option<Box<Judge>> {
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?));
+        let (version, body) =
+            self.connection.query_row("SELECT version, body FROM learnt", [], read).optional().ok()??;
+        let text = (version == LEARNT).then(|| zstd::bulk::decompress(&body, LEARNT_CAP).ok())??;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Makes all of it durable, or none of it. Gives the number of bodies that had to go for lack of room.
+    pub(super) fn commit(&mut self, changes: &Changes, outbox_limit: u64, now: Nanos) -> Result<u64, Failure> {
+        let failed = |error: &rusqlite::Error| Failure::sql("commit", error);
+        let mut bytes = self.outbox_bytes;
+        let all = self.connection.transaction().map_err(|error| failed(&error))?;
+        let dropped = write(&all, changes, &mut bytes, outbox_limit, now).map_err(|error| failed(&error))?;
+        all.commit().map_err(|error| failed(&error))?;
+        self.outbox_bytes = bytes;
+        Ok(dropped)
+    }
+
+    /// The oldest bodies of the queue, without those that are gone.
+    pub(super) fn oldest(&self, most: usize, gone: &BTreeSet<i64>) -> Result<Vec<Body>, Failure> {
+        let failed = |error: rusqlite::Error| Failure::sql("read the queue", &error);
+        let mut query =
+            self.connection.prepare("SELECT id, created_ns, body FROM outbox ORDER BY id").map_err(failed)?;
+        let rows = query.query_map([], |row| {
+            let created: i64 = row.get(1)?;
+            let body: Vec<u8> = row.get(2)?;
+            Ok(Body { id: row.get(0)?, created: Nanos(u64::try_from(created).unwrap_or(0)), body: body.into() })
+        });
+        let wanted = |body: &Result<Body, _>| body.as_ref().map_or(true, |body| !gone.contains(&body.id));
+        rows.map_err(failed)?.filter(wanted).take(most).collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// Every text of alert state.
+    pub(super) fn alerts(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let failed = |error: rusqlite::Error| Failure::sql("read the alert state", &error);
+        let mut query = self.connection.prepare("SELECT key, body FROM alerts").map_err(failed)?;
+        let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+        rows.collect::<Result<_, _>>().map_err(failed)
+    }
+}
+
+fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    // 256 KiB: it writes a few rows every few seconds.
+    connection.pragma_update(None, "cache_size", -256)?;
+    schema::migrate(connection)
+}
+
+fn write(
+    all: &Transaction<'_>,
+    changes: &Changes,
+    bytes: &mut u64,
+    outbox_limit: u64,
+    now: Nanos,
+) -> rusqlite::Result<u64> {
+    if let Some(Booked { ledger, start }) = &changes.booked {
+        let body = serde_json::to_string(ledger.as_ref()).map_err(unwritable)?;
+        all.execute(
+            "INSERT OR REPLACE INTO ledger (one, start_ns, committed_ns, body) VALUES (1, ?1, ?2, ?3)",
+            params![signed(start.0), signed(now.0), body],
+        )?;
+        let mut add = all.prepare(
+            "INSERT INTO ledger_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT DO UPDATE SET slice_ns = slice_ns + excluded.slice_ns",
+        )?;
+        for (key, amount) in &changes.rows {
+            add.execute(params![
+                signed(key.hour),
+                key.unit.0,
+                key.tenant.as_deref().unwrap_or(""),
+                key.bucket.as_str(),
+                key.bucket.reason(),
+                key.source.as_str(),
+                key.slices_whole,
+                signed(*amount),
+            ])?;
+        }
+    }
+    for (key, state) in &changes.alerts {
+        match state {
+            Some(body) => all.execute("INSERT OR REPLACE INTO alerts VALUES (?1, ?2)", params![key, body])?,
+            None => all.execute("DELETE FROM alerts WHERE key = ?1", params![key])?,
+        };
+    }
+    if let Some(judge) = &changes.learnt {
+        let text = serde_json::to_vec(judge).map_err(unwritable)?;
+        let body = zstd::bulk::compress(&text, 1).map_err(unwritable)?;
+        all.execute("INSERT OR REPLACE INTO learnt VALUES (1, ?1, ?2, ?3)", params![LEARNT, signed(now.0), body])?;
+    }
+    for id in &changes.gone {
+        remove(all, *id, bytes)?;
+    }
+    for body in &changes.bodies {
+        let row = params![body.id, signed(body.created.0), body.body.as_ref()];
+        all.execute("INSERT OR REPLACE INTO outbox VALUES (?1, ?2, ?3)", row)?;
+        *bytes = bytes.saturating_add(size(body));
+    }
+    let mut dropped = 0;
+    while *bytes > outbox_limit {
+        let oldest: Option<i64> = all.query_row("SELECT min(id) FROM outbox", [], |row| row.get(0))?;
+        let Some(oldest) = oldest else { break };
+        remove(all, oldest, bytes)?;
+        dropped += 1;
+    }
+    Ok(dropped)
+}
+
+fn remove(all: &Transaction<'_>, id: i64, bytes: &mut u64) -> rusqlite::Result<()> {
+    let size: Option<i64> =
+        all.query_row("DELETE FROM outbox WHERE id = ?1 RETURNING length(body)", [id], |row| row.get(0)).optional()?;
+    *bytes = bytes.saturating_sub(size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0));
+    Ok(())
+}
+
+/// SQLite's integers are signed; what is larger (292 years in nanoseconds) stays at the end.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn unwritable(error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(Box::new(error))
+}

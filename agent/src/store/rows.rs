@@ -1,0 +1,145 @@
+//! The ledger by hour: what the accounts gained from one charge to the next, spread over the wall clock's hours.
+//!
+//! A row is hour x unit x tenant x class x bucket x reason x weight source. All rows of a unit sum to its account, to
+//! the slice-nanosecond: rows are differences of accounts, and a difference is spread by an integer division whose
+//! remainder goes to the last hour.
+
+use std::collections::BTreeMap;
+
+use gpuprod_rules::ledger::Share;
+use gpuprod_rules::{Bucket, Class, Judgement, Ledger, UnitId, UnitJudgement, Unknown, WeightSource};
+use gpuprod_snapshot::units::Nanos;
+
+const HOUR: u64 = 3_600_000_000_000;
+/// Rows in memory at most; what comes after is kept without its tenant.
+const MOST: usize = 200_000;
+
+/// Which row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// Hours since the Unix epoch.
+    pub hour: u64,
+    /// Which unit.
+    pub unit: UnitId,
+    /// Whose it was; none when nobody could tell.
+    pub tenant: Option<String>,
+    /// What it was for.
+    pub class: Class,
+    /// Where the time was booked.
+    pub bucket: Bucket,
+    /// On whose word.
+    pub source: WeightSource,
+    /// Slices of the whole GPU.
+    pub slices_whole: u32,
+}
+
+/// Slice-nanoseconds by row.
+pub type Rows = BTreeMap<Key, u64>;
+
+/// Adds what is newer.
+pub fn merge(rows: &mut Rows, newer: Rows) {
+    for (key, amount) in newer {
+        add(rows, key, amount);
+    }
+}
+
+fn add(rows: &mut Rows, mut key: Key, amount: u64) {
+    if rows.len() >= MOST && !rows.contains_key(&key) {
+        (key.tenant, key.class) = (None, Class::Unspecified);
+    }
+    let row = rows.entry(key).or_default();
+    *row = row.saturating_add(amount);
+}
+
+/// Adds what a charge booked: the difference of two ledgers, of which the later has just been charged with the
+/// judgement.
+pub fn note(rows: &mut Rows, before: &Ledger, after: &Ledger, judgement: &Judgement) {
+    let units: BTreeMap<&UnitId, &UnitJudgement> = judgement.units.iter().map(|unit| (&unit.unit, unit)).collect();
+    let to = judgement.stamp.realtime.0;
+    for (id, account) in &after.accounts {
+        let old = before.accounts.get(id);
+        let length = account.observed().saturating_sub(old.map_or(Nanos(0), |old| old.observed()));
+        if length.0 == 0 {
+            continue;
+        }
+        let from = to.saturating_sub(length.0);
+        for share in &account.shares {
+            let same = |held: &&Share| held.slices == share.slices && held.slices_whole == share.slices_whole;
+            let old = old.and_then(|old| old.shares.iter().find(same));
+            for &(bucket, source, total) in &share.buckets {
+                let amount = total.saturating_sub(held(old, bucket, source));
+                if amount == 0 {
+                    continue;
+                }
+                let owner = units.get(id).filter(|_| !is_gap(bucket));
+                for (hour, amount) in spread(amount, from, to) {
+                    let key = Key {
+                        hour,
+                        unit: id.clone(),
+                        tenant: owner.and_then(|unit| unit.tenant.clone()),
+                        class: owner.map_or(Class::Unspecified, |unit| unit.class),
+                        bucket,
+                        source,
+                        slices_whole: share.slices_whole,
+                    };
+                    add(rows, key, amount);
+                }
+            }
+        }
+    }
+}
+
+fn held(share: Option<&Share>, bucket: Bucket, source: WeightSource) -> u64 {
+    let found = share.and_then(|share| share.buckets.iter().find(|held| held.0 == bucket && held.1 == source));
+    found.map_or(0, |held| held.2)
+}
+
+/// A stretch that nobody saw has no owner: the one who was there after it need not have been there in it.
+fn is_gap(bucket: Bucket) -> bool {
+    matches!(bucket, Bucket::Unknown(Unknown::AgentDown | Unknown::HostDown | Unknown::Suspended | Unknown::Missed))
+}
+
+/// Shares an amount out over the hours between two instants of the wall clock, in proportion to their lengths.
+fn spread(amount: u64, from: u64, to: u64) -> Vec<(u64, u64)> {
+    let length = u128::from(to.saturating_sub(from));
+    // An instant on the hour is the end of the hour before.
+    let last = to.saturating_sub(1) / HOUR;
+    let first = (from / HOUR).min(last);
+    let mut parts = Vec::new();
+    let mut given = 0;
+    for hour in first..=last {
+        let end = (hour.saturating_add(1)).saturating_mul(HOUR).min(to);
+        let passed = u128::from(end.saturating_sub(from));
+        let due = if hour == last || length == 0 {
+            Some(amount)
+        } else {
+            u64::try_from(u128::from(amount).saturating_mul(passed) / length).ok()
+        };
+        let due = due.unwrap_or(amount).max(given);
+        if due > given {
+            parts.push((hour, due - given));
+        }
+        given = due;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_spread_over_hours_and_sums() {
+        let at = |minutes: u64| minutes * 60_000_000_000;
+        assert_eq!(spread(100, at(10), at(20)), [(0, 100)]);
+        assert_eq!(spread(100, at(50), at(70)), [(0, 50), (1, 50)]);
+        // The end on the hour belongs to the hour before.
+        assert_eq!(spread(7, at(59), at(60)), [(0, 7)]);
+        assert_eq!(spread(3, at(59), at(61)), [(0, 1), (1, 2)]);
+        let week = spread(u64::MAX, at(30), at(30) + 7 * 24 * HOUR);
+        assert_eq!(week.len(), 169);
+        assert_eq!(week.iter().map(|part| u128::from(part.1)).sum::<u128>(), u128::from(u64::MAX));
+        // A clock near its beginning.
+        assert_eq!(spread(5, 0, 0), [(0, 5)]);
+    }
+}

@@ -1,0 +1,64 @@
+//! The tables, version by version. A file of an earlier version is brought forward in one transaction; a later one is
+//! left alone.
+
+use rusqlite::{Connection, Result};
+
+/// `PRAGMA application_id` of our files: "gpur".
+pub(super) const APPLICATION: i64 = 0x6770_7572;
+
+/// Step n brings version n to n + 1.
+const STEPS: &[&str] = &[VERSION_1];
+
+/// The version that this program writes.
+pub(super) const VERSION: usize = STEPS.len();
+
+/// - `ledger`: one row, the accounts in their serde form.
+/// - `ledger_rows`: the same by hour; an empty tenant means that nobody could tell.
+/// - `learnt`: one row, baselines and rule tables (JSON, zstd), which need not outlive an upgrade.
+const VERSION_1: &str = "
+CREATE TABLE ledger (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    start_ns INTEGER NOT NULL,
+    committed_ns INTEGER NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE TABLE ledger_rows (
+    hour INTEGER NOT NULL,
+    unit TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    bucket TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    weight_source TEXT NOT NULL,
+    slices_whole INTEGER NOT NULL,
+    slice_ns INTEGER NOT NULL,
+    PRIMARY KEY (hour, unit, tenant, bucket, reason, weight_source, slices_whole)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE alerts (key TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE outbox (id INTEGER PRIMARY KEY, created_ns INTEGER NOT NULL, body BLOB NOT NULL) STRICT;
+CREATE TABLE learnt (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    version TEXT NOT NULL,
+    saved_ns INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+";
+
+/// The version of a file; 0 for a fresh one.
+pub(super) fn version(db: &Connection) -> Result<i64> {
+    db.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Brings a file forward. All or nothing.
+pub(super) fn migrate(db: &mut Connection) -> Result<()> {
+    let from = usize::try_from(version(db)?).unwrap_or(VERSION);
+    if from >= VERSION {
+        return Ok(());
+    }
+    let all = db.transaction()?;
+    for step in STEPS.iter().skip(from) {
+        all.execute_batch(step)?;
+    }
+    all.pragma_update(None, "application_id", APPLICATION)?;
+    all.pragma_update(None, "user_version", i64::try_from(VERSION).unwrap_or(i64::MAX))?;
+    all.commit()
+}
