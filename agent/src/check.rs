@@ -251,7 +251,7 @@ fn node(frame: &Frame<'_>, gpus: &[Verdict]) -> Verdict {
 }
 
 /// Why there is no GPU to judge.
-fn no_gpu(frame: &Frame<'_>) -> String {
+pub(crate) fn no_gpu(frame: &Frame<'_>) -> String {
     match frame.known.status(Source::Gpu) {
         None => "NVML was not asked".to_owned(),
         Some(sample) => match sample.value.missing() {

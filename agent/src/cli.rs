@@ -7,6 +7,7 @@ use gpuprod_snapshot::Source;
 use gpuprod_snapshot::units::Nanos;
 
 use crate::config::duration;
+use crate::top::Address;
 
 /// Was this GPU productive? If not, what starved it, and what did it cost?
 #[derive(Debug, Parser)]
@@ -28,6 +29,12 @@ Examples:\n  gpuprod check\n  gpuprod check --for 30s --json\n  gpuprod check --
 const RELEASE_HELP: &str = "For root. Exit codes: 0 no process of gpuprod has the driver open; 1 the agent's child is stuck in the driver\n\
 (the call and its age are said), or the agent could not be asked. A restart of the agent ends the lease.\n\n\
 Example:\n  gpuprod release-gpu --for 10m && nvidia-smi --gpu-reset; gpuprod resume-gpu";
+
+const TOP_HELP: &str = "A running agent is shown; where none runs, `top` samples this host itself, and says so.\n\
+Keys: e evidence, Tab section, arrows scroll, Space hold, ? help, q quit.\n\
+Of a recording: Space pause, + - speed, left right 10 s, n next finding.\n\
+NO_COLOR is honoured. Without a terminal (a pipe, TERM=dumb) it prints the page of --once.\n\n\
+Examples:\n  gpuprod top\n  gpuprod top --attach http://node7:9749\n  gpuprod top --replay incident.ticks\n  gpuprod top --once";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -104,14 +111,35 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// The node on one page
-    #[command(after_help = "Example:\n  gpuprod top --once")]
+    /// The node on one screen: what is wrong, whose doing, since when, what it costs
+    #[command(after_help = TOP_HELP)]
     Top {
         /// How the host is read.
         #[command(flatten)]
         sampling: Sampling,
-        /// One plain page (the only form of this version)
-        #[arg(long, required = true)]
+        /// Show the agent there: its unix socket, or http://host:9749 (then without pids and users)
+        #[arg(long, value_name = "ADDR", value_parser = Address::parse)]
+        attach: Option<Address>,
+        /// Play a recording
+        #[arg(long, value_name = "FILE", conflicts_with = "attach")]
+        replay: Option<PathBuf>,
+        /// One plain page
+        #[arg(long)]
+        once: bool,
+    },
+    /// Plays a built-in recording: a RAID rebuild starves eight GPUs at 2 AM
+    #[command(
+        after_help = "The keys are those of `top --replay`. Without a terminal it prints the page of the decisive moment,\n\
+        the findings and the ledger.\n\nExamples:\n  gpuprod demo\n  gpuprod demo --list\n  gpuprod demo | less"
+    )]
+    Demo {
+        /// Which (`--list` names them)
+        scenario: Option<String>,
+        /// Name them
+        #[arg(long)]
+        list: bool,
+        /// Print instead of playing
+        #[arg(long)]
         once: bool,
     },
     /// Makes the running agent let go of the driver, and waits until it has: for a GPU reset, a driver upgrade, a change of MIG

@@ -13,6 +13,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod dashboards;
+pub mod demo;
 pub mod derived;
 pub mod doctor;
 pub mod http;

@@ -23,7 +23,7 @@ use crate::pipeline::{Frame, Pipeline};
 use crate::recording::{Header, Recording, Writer};
 use crate::snapshot::Shown;
 use crate::source::{Live, Stop};
-use crate::{agent, catalogue, check, dashboards, doctor, http, replay, snapshot, socket, state_dir, text, top};
+use crate::{agent, catalogue, check, dashboards, demo, doctor, http, replay, snapshot, socket, state_dir, text, top};
 
 /// What a command works with: config and flags together.
 #[derive(Clone, Debug)]
@@ -141,17 +141,13 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             }
             print(out, json, &report, replay::page)?;
         }
-        Command::Top { sampling, once: _ } => {
-            let settings = Settings::one_shot(&sampling)?;
-            let host = settings.host_name();
-            let page = match asked(&settings, err)? {
-                Some(frame) => top::page(&frame, &host),
-                None => look(&settings, TOP_TIME, |frame| top::page(frame, &host))?,
-            };
-            out.write_all(page.as_bytes())?;
+        Command::Top { sampling, attach, replay, once } => {
+            top(Settings::one_shot(&sampling)?, attach, replay.as_deref(), once, (out, err))?;
         }
         Command::ReleaseGpu { config, time } => return ordered(config.as_deref(), Some(time), out),
         Command::ResumeGpu { config } => return ordered(config.as_deref(), None, out),
+        Command::Demo { list: true, .. } => out.write_all(demo::list().as_bytes())?,
+        Command::Demo { scenario, once, .. } => demo::find(scenario.as_deref())?.run(once, &ends()?, out)?,
         Command::Metrics { json } => {
             let metrics: Vec<_> = catalogue::all().collect();
             print(out, json, &metrics, |metrics| catalogue::names::table(metrics))?;
@@ -200,8 +196,49 @@ fn ends() -> Result<Stop> {
     if ignored & 1 == 0 { stop_flag(&[SIGTERM, SIGINT, SIGHUP]) } else { stop_flag(&[SIGTERM, SIGINT]) }
 }
 
+/// The screen, or one plain page where there can be none.
+fn top(
+    settings: Settings,
+    attach: Option<top::Address>,
+    replay: Option<&Path>,
+    once: bool,
+    (out, err): (&mut dyn Write, &mut dyn Write),
+) -> Result<()> {
+    let blind = if once { None } else { top::no_screen() };
+    if let Some(why) = blind {
+        writeln!(err, "note: {why}: one plain page (top --once)")?;
+    }
+    let plain = once || blind.is_some();
+    let host = settings.host_name();
+    let page = match (replay, attach) {
+        (Some(path), _) if plain => {
+            let (frame, host) = top::last(path, &settings)?;
+            top::page(&frame, &host)
+        }
+        (Some(path), _) => return top::run(settings, top::From::File(path.to_owned()), &ends()?, out),
+        (None, Some(address)) if plain => top::page(&address.ask()?, &host),
+        (None, Some(address)) => return top::run(settings, top::From::Attached(address), &ends()?, out),
+        (None, None) => match found(&settings, err)? {
+            Some((_, frame)) if plain => top::page(&frame, &host),
+            Some((path, _)) => {
+                let from = top::From::Attached(top::Address::Socket(path));
+                return top::run(settings, from, &ends()?, out);
+            }
+            None if plain => look(&settings, TOP_TIME, |frame| top::page(frame, &host))?,
+            None => return top::run(settings, top::From::Own, &ends()?, out),
+        },
+    };
+    out.write_all(page.as_bytes())?;
+    Ok(())
+}
+
 /// The running agent's frame, unless flags ask for an own look.
 fn asked(settings: &Settings, err: &mut dyn Write) -> Result<Option<Frame<'static>>> {
+    Ok(found(settings, err)?.map(|(_, frame)| frame))
+}
+
+/// The running agent's socket and its frame, unless flags ask for an own look.
+fn found(settings: &Settings, err: &mut dyn Write) -> Result<Option<(PathBuf, Frame<'static>)>> {
     if settings.own_look {
         return Ok(None);
     }
@@ -212,7 +249,7 @@ fn asked(settings: &Settings, err: &mut dyn Write) -> Result<Option<Frame<'stati
     }
     for path in paths {
         match socket::ask(&path) {
-            Ok(frame) if is_fresh(&frame, settings) => return Ok(Some(frame)),
+            Ok(frame) if is_fresh(&frame, settings) => return Ok(Some((path, frame))),
             Ok(_) => {
                 let _ = writeln!(err, "note: {}: the agent there has stopped to tick", path.display());
             }

@@ -135,10 +135,12 @@ fn read_instant(text: &str) -> Option<Nanos> {
     Some(Nanos(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?))
 }
 
-/// Foreign text on one line: control characters (escape sequences of a terminal among them) become `?`.
+/// Foreign text on one line: control characters (escape sequences of a terminal among them) become `?`, and so do
+/// those that turn the direction of writing around.
 #[must_use]
 pub fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { '?' } else { c }).collect()
 }
 
 /// Without passwords of URLs: on each line, what stands between the first `://` (or the beginning of the word, where
@@ -169,6 +171,40 @@ pub fn clean_lines(text: &str) -> String {
 #[must_use]
 pub fn printable(text: &str) -> String {
     clean_lines(&masked(text))
+}
+
+/// Words in lines of at most so many characters; a longer word is broken. Leading blanks of the text stay.
+#[must_use]
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines: Vec<String> = Vec::new();
+    let mut line: String = text.chars().take_while(|c| *c == ' ').take(width - 1).collect();
+    let mut length = line.chars().count();
+    let mut fresh = true;
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        if !fresh && length + 1 + word.len() > width {
+            lines.push(std::mem::take(&mut line));
+            (length, fresh) = (0, true);
+        }
+        if !fresh {
+            line.push(' ');
+            length += 1;
+        }
+        while length + word.len() > width {
+            let rest = word.split_off(width - length);
+            line.extend(word);
+            lines.push(std::mem::take(&mut line));
+            (word, length) = (rest, 0);
+        }
+        length += word.len();
+        line.extend(word);
+        fresh = false;
+    }
+    if !line.trim().is_empty() || lines.is_empty() {
+        lines.push(line);
+    }
+    lines
 }
 
 /// At most so many characters.
@@ -241,6 +277,10 @@ mod tests {
         assert_eq!(duration(Nanos::from_secs(303)), "5 min 3 s");
         assert_eq!(clean("a\x1b[31mb\nc"), "a?[31mb?c");
         assert_eq!(clip("abcdef", 4), "abc…");
+        assert_eq!(clean("a\u{202e}b"), "a?b");
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap(" abcdefgh", 4), [" abc", "defg", "h"]);
+        assert_eq!(wrap("", 4), [""]);
     }
 
     #[test]

@@ -159,7 +159,14 @@ fn doctor_on_another_root_does_not_ask_for_a_driver() {
 fn wrong_usage_is_three_and_help_is_zero() {
     let scratch = Scratch::new("usage");
     let no_rate = ["check", "--for", "ten"];
-    for args in [&["check", "--nope"][..], &[], &["nope"], &no_rate, &["snapshot", "--only", "md,nope"], &["top"]] {
+    for args in [
+        &["check", "--nope"][..],
+        &[],
+        &["nope"],
+        &no_rate,
+        &["snapshot", "--only", "md,nope"],
+        &["top", "--attach", "ftp://x"],
+    ] {
         let output = run(&scratch, args);
         assert_eq!(output.status.code(), Some(3), "{args:?}");
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");

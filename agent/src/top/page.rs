@@ -16,6 +16,13 @@ const WIDTH: usize = 80;
 pub fn page(frame: &Frame<'_>, host: &str) -> String {
     let mut page = Page(String::new());
     page.line(&format!("{}  {}", text::clean(host), text::utc(frame.known.stamp.realtime)));
+    let cause = super::cause::line(frame);
+    for line in text::wrap(&cause.sentence, WIDTH) {
+        page.line(&line);
+    }
+    if !cause.detail.is_empty() && cause.level != check::Level::Critical && cause.level != check::Level::Warning {
+        page.wrapped(&cause.detail);
+    }
     gpus(&mut page, frame);
     for (title, source) in
         [("ARRAYS", Source::Md), ("DISKS", Source::Block), ("PRESSURE", Source::Psi), ("ENGINES", Source::Engine)]
