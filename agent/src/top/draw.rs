@@ -78,13 +78,10 @@ fn header(rows: &mut Rows<'_>, view: &View) {
     let now = view.frame.as_ref().map(|frame| frame.known.stamp.realtime);
     let full = now.map(text::utc).unwrap_or_default();
     let short = now.map(|now| format!("{}Z", clock(now))).unwrap_or_default();
-    let forms = [(32, &full), (24, &short), (12, &short), (0, &short)];
-    let left = forms.iter().map(|(most, time)| match *most {
-        0 => format!(" {time}"),
-        most => format!("gpuprod {}  {time}", text::clip(&host, most)),
-    });
+    let forms = [(32, &full), (24, &short), (12, &short)];
+    let mut left = forms.iter().map(|(most, time)| format!("gpuprod {}  {time}", text::clip(&host, *most)));
     let fits = |left: &String| Span::raw(left.as_str()).width() + taken < width;
-    let left = left.clone().find(fits).or_else(|| left.last()).unwrap_or_default();
+    let left = left.find(fits).unwrap_or_else(|| format!(" {short}"));
     let pad = width.saturating_sub(Span::raw(left.as_str()).width() + taken);
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut spans = vec![Span::styled(left, bold), Span::raw(" ".repeat(pad))];
