@@ -3,8 +3,9 @@
 use std::io::{self, BufWriter, Write};
 use std::panic;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -84,6 +85,7 @@ pub(super) fn show(view: &mut View, mut feed: Feed, clock: &Clock, stop: &Stop, 
 fn go(view: &mut View, feed: &mut Feed, clock: &Clock, stop: &Stop, out: &mut dyn Write) -> Result<()> {
     let mut terminal = Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, out)))
         .context("ask the terminal for its size")?;
+    let keys = keys_of_the_terminal()?;
     let mut drawn = Nanos(0);
     loop {
         if stop.load(Ordering::Relaxed) {
@@ -95,22 +97,38 @@ fn go(view: &mut View, feed: &mut Feed, clock: &Clock, stop: &Stop, out: &mut dy
             terminal.draw(|frame| draw(frame, view)).context("draw (is the terminal gone?)")?;
             drawn = view.now.boottime;
         }
-        if !event::poll(WAIT).context("wait for a key")? {
-            continue;
-        }
         // All keys that wait, then one drawing: a held arrow must not lag behind.
+        let mut next = keys.recv_timeout(WAIT);
         loop {
-            if let Event::Key(key) = event::read().context("read a key")?
-                && wish(keys::apply(key, view), feed, view)?
-            {
-                return Ok(());
+            match next {
+                Ok(Event::Key(key)) => {
+                    if wish(keys::apply(key, view), feed, view)? {
+                        return Ok(());
+                    }
+                    drawn = Nanos(0);
+                }
+                Ok(_) => drawn = Nanos(0),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => bail!("the terminal is gone"),
             }
-            if !event::poll(Duration::ZERO).context("wait for a key")? {
-                break;
+            next = keys.recv_timeout(Duration::ZERO);
+        }
+    }
+}
+
+/// Keys and changes of size, read by a thread of their own: at the end of a terminal that hung up, crossterm reads
+/// nothing for ever and never comes back. The thread ends with the process.
+fn keys_of_the_terminal() -> Result<Receiver<Event>> {
+    let (tell, told) = sync_channel(64);
+    let read = move || {
+        while let Ok(event) = event::read() {
+            if tell.send(event).is_err() {
+                return;
             }
         }
-        drawn = Nanos(0);
-    }
+    };
+    thread::Builder::new().name("keys".to_owned()).spawn(read).context("start the thread that reads keys")?;
+    Ok(told)
 }
 
 /// Takes what the feed has; whether there was something new.
