@@ -114,6 +114,7 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
         keeper.keep(pipeline.judge(), tick);
     }
     service.stopping();
+    ticks.end();
     keeper.stop(pipeline.judge());
     socket::release(&path, ours);
     refused.map_or(Ok(()), |refused| Err(refused.into()))

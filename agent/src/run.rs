@@ -243,9 +243,9 @@ fn found(settings: &Settings, err: &mut dyn Write) -> Result<Option<(PathBuf, Fr
         return Ok(None);
     }
     let mut paths: Vec<PathBuf> = vec![settings.config.socket_path()];
-    let system = Path::new("/run/gpuprod/gpuprod.sock");
-    if settings.config.socket.path.is_none() && paths.iter().all(|path| path != system) {
-        paths.push(system.to_owned());
+    let system = Path::new(state_dir::SYSTEM).join("gpuprod.sock");
+    if settings.config.socket.path.is_none() && !paths.contains(&system) {
+        paths.push(system);
     }
     for path in paths {
         match socket::ask(&path) {

@@ -13,6 +13,9 @@ use crate::clock::{Clock, boottime};
 /// Longest sleep: a stop or a jump of the clock (suspend) is noticed within this.
 const LOOK: Nanos = Nanos::from_millis(100);
 
+/// A child that is in no call ends within milliseconds.
+const LAST_MOMENT: Duration = Duration::from_millis(400);
+
 /// Set when the process was asked to end (SIGTERM, SIGINT).
 pub type Stop = Arc<AtomicBool>;
 
@@ -62,6 +65,11 @@ impl Live {
     pub fn for_time(mut self, time: Nanos) -> Self {
         self.until = Some(self.start.saturating_add(time));
         self
+    }
+
+    /// Ends the collectors; those that can close what they hold get a moment for it.
+    pub fn end(self) {
+        self.runner.end(LAST_MOMENT);
     }
 
     /// Puts a collector in the place of the one that reads the same source, from the next tick on.

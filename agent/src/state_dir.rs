@@ -11,12 +11,16 @@ use gpuprod_collectors::nvml::LOCK;
 /// run every minute against a hung driver leaves this many stuck processes behind and no more.
 const PLACES: u32 = 4;
 
-/// `/run/gpuprod` for root, else `$XDG_RUNTIME_DIR/gpuprod`, else `/tmp/gpuprod-UID`.
+/// Where the service's is. Only root can have made it there.
+pub const SYSTEM: &str = "/run/gpuprod";
+
+/// `/run/gpuprod` for root and for the service (`$RUNTIME_DIRECTORY` of systemd), else `$XDG_RUNTIME_DIR/gpuprod`, else
+/// `/tmp/gpuprod-UID`.
 #[must_use]
 pub fn default() -> PathBuf {
     let uid = own_uid();
-    if uid == 0 {
-        return PathBuf::from("/run/gpuprod");
+    if uid == 0 || std::env::var_os("RUNTIME_DIRECTORY").is_some_and(|dir| dir == SYSTEM) {
+        return PathBuf::from(SYSTEM);
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir).join("gpuprod"),

@@ -8,6 +8,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gpuprod_snapshot::Hung;
@@ -40,6 +41,7 @@ struct Worker {
     watch: Option<Watch>,
     /// Closing it ends the thread. None: the thread could not be started.
     asks: Option<SyncSender<Focus>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// The mailboxes, in the order of the workers.
@@ -113,6 +115,21 @@ impl Runner {
             *mailbox = Mailbox { generation, ..Mailbox::default() };
         }
         *worker = Worker::start((index, generation), collector, &self.host, &self.post, self.clock);
+    }
+
+    /// Ends the threads, and waits so long for those that are in no call: their collectors can then close what they hold
+    /// (the driver's library) before the process is gone.
+    pub fn end(mut self, patience: Duration) {
+        for worker in &mut self.workers {
+            worker.asks = None;
+        }
+        let still = |worker: &Worker| worker.thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        let step = Duration::from_millis(5);
+        let mut waited = Duration::ZERO;
+        while waited < patience && self.workers.iter().any(still) {
+            std::thread::sleep(step);
+            waited += step;
+        }
     }
 
     /// Asks every collector whose period divides the tick's number and that is idle. Tick 0 asks all of them.
@@ -223,7 +240,8 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name(source.as_str().to_owned())
             .spawn(move || work(collector, &host, &asked, deliver, clock));
-        Self { source, generation, watch, asks: thread.ok().map(|_detached| asks) }
+        let thread = thread.ok();
+        Self { source, generation, watch, asks: thread.is_some().then_some(asks), thread }
     }
 
     fn patience(&self, period: Nanos) -> Nanos {

@@ -144,7 +144,7 @@ fn a_collector_without_a_watch_hangs_under_its_own_name() {
 
 #[test]
 fn patience_is_three_periods_and_three_seconds_at_least() {
-    let worker = |source| Worker { source, generation: 0, watch: None, asks: None };
+    let worker = |source| Worker { source, generation: 0, watch: None, asks: None, thread: None };
     assert_eq!(worker(Source::Md).patience(Nanos::from_millis(100)), Nanos::from_secs(3));
     assert_eq!(worker(Source::Md).patience(Nanos::from_secs(2)), Nanos::from_secs(6));
     assert_eq!(worker(Source::Pci).patience(Nanos::from_secs(1)), Nanos::from_secs(30));
@@ -322,4 +322,32 @@ fn a_replaced_collectors_late_answer_is_not_taken() {
     assert_eq!(ask(&runner), Some(3));
     runner.replace(fake(Source::Numa, |_| Err(CollectError::new(Missing::Gone, "nobody reads this here"))));
     assert_eq!(runner.workers.len(), 2, "a source that is not there is not added");
+}
+
+#[test]
+fn the_end_waits_for_those_who_can_end() {
+    /// Says that it was dropped.
+    struct Slow(Sender<()>);
+    impl Collector for Slow {
+        fn source(&self) -> Source {
+            Source::Md
+        }
+        fn collect(&mut self, _: &Host, focus: &Focus) -> Result<Part, CollectError> {
+            md(focus)
+        }
+    }
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(50));
+            let _ = self.0.send(());
+        }
+    }
+    let (tell, told) = channel();
+    Runner::start(host(), vec![Box::new(Slow(tell))], crate::now::boottime).end(Duration::from_secs(20));
+    assert_eq!(told.try_recv(), Ok(()), "it was closed before the end came back");
+    let (_free, stuck) = blocking(None);
+    let runner = Runner::start(host(), vec![stuck], crate::now::boottime);
+    runner.trigger(0, &Focus::default());
+    // Comes back at all.
+    runner.end(Duration::from_millis(100));
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use gpuprod::config::{Config, default_file, keys};
+use gpuprod::reload::Change;
 
 fn error(text: &str) -> (Option<(u64, u64)>, String) {
     let error = Config::parse(text, Path::new("g.yaml")).unwrap_err();
@@ -135,5 +136,45 @@ fn the_table_has_every_key_of_the_types_and_no_other() {
     assert_eq!(table, types);
     for key in keys() {
         assert!(!key.help.is_empty(), "{} has no help", key.key);
+    }
+}
+
+#[test]
+fn the_shipped_file_is_the_default_line_by_line() {
+    let shipped = include_str!("../../systemd/gpuprod.yaml");
+    assert_eq!(
+        shipped,
+        default_file(),
+        "systemd/gpuprod.yaml is printed by: gpuprod config default > systemd/gpuprod.yaml"
+    );
+    assert_eq!(Config::parse(shipped, Path::new("gpuprod.yaml")).unwrap(), Config::default());
+}
+
+#[test]
+fn a_reload_takes_over_what_it_can_and_names_the_rest() {
+    let parse = |text: &str| Config::parse(text, Path::new("g.yaml")).unwrap();
+    let old = Config::default();
+    for (text, live, restart) in [
+        ("engines: ['http://a/metrics']", &["engines"][..], &[][..]),
+        ("labels: {cluster: a}", &["labels"], &[]),
+        ("otlp: {endpoint: 'http://a/v1/metrics', interval: 20s}", &["otlp.endpoint", "otlp.interval"], &[]),
+        ("alerts: {alertmanagers: ['http://a']}", &["alerts.alertmanagers"], &[]),
+        ("rules: {mode: page, policy: {starved_warn: 200000}}", &["rules.mode", "rules.policy.starved_warn"], &[]),
+        ("rules: {modes: {raid_rebuild_impact: off}}", &["rules.modes"], &[]),
+        ("http: {listen: '127.0.0.1:1'}", &[], &["http.listen"]),
+        ("socket: {path: /x}", &[], &["socket.path"]),
+        ("state_dir: /x", &[], &["state_dir"]),
+        ("store: {dir: /x, history_bytes: 5}", &[], &["store.dir", "store.history_bytes"]),
+        ("sampling: {period: 2s, host_root: /host}", &[], &["sampling.period", "sampling.host_root"]),
+        ("sampling: {nvml_library: /x.so}\nlabels: {a: b}", &["labels"], &["sampling.nvml_library"]),
+    ] {
+        let new = parse(text);
+        let change = Change::of(&old, &new);
+        assert_eq!(change.live, live, "{text}");
+        assert_eq!(change.restart, restart, "{text}");
+        // What was taken over is in force, what waits is not, and it goes on waiting.
+        let again = Change::of(&change.config, &new);
+        assert!(again.live.is_empty(), "{text}");
+        assert_eq!(again.restart, restart, "{text}");
     }
 }

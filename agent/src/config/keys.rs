@@ -27,7 +27,7 @@ const KEYS: &[Row] = &[
         "state_dir",
         "path or null",
         "null",
-        "Sockets and locks. null: /run/gpuprod for root, else $XDG_RUNTIME_DIR/gpuprod, else /tmp/gpuprod-UID.",
+        "Sockets and locks. null: /run/gpuprod for root and the service, else $XDG_RUNTIME_DIR/gpuprod, else /tmp/gpuprod-UID.",
     ),
     (
         "sampling.period",

@@ -270,6 +270,15 @@ impl Collector for Nvml {
     }
 }
 
+impl Drop for Nvml {
+    /// The end of its input ends the child, which closes the library; a moment for that, and none for a child in a call.
+    fn drop(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            let _ = child::ended(&mut worker.retire());
+        }
+    }
+}
+
 /// A child from before that has not come out of its call.
 fn stuck(watched: &AtomicU32, pid: u32) -> CollectError {
     watched.store(pid, Ordering::Relaxed);
