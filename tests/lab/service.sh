@@ -5,7 +5,7 @@ out=/out
 fact() { echo "$1,$2" >> $out/facts.csv; echo "lab:   $1 $2"; }
 now() { cut -d' ' -f1 /proc/uptime; }
 show() { systemctl show -P "$1" gpuprod; }
-get() { busybox wget -q -T 5 -O - "http://127.0.0.1:9749$1"; }
+get() { timeout 5 busybox wget -q -O - "http://127.0.0.1:9749$1"; }
 until_() { # SECONDS COMMAND...
   local end=$(($(cut -d. -f1 /proc/uptime) + $1))
   shift

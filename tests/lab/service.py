@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Judges what the service story left (service.sh says which files): one line per claim, with what was seen."""
+
+import json
+import pathlib
+import re
+import sys
+
+out = pathlib.Path(sys.argv[1])
+failed = 0
+
+
+def text(name):
+    try:
+        return (out / name).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def claim(words, holds, seen=""):
+    global failed
+    failed += not holds
+    print(f"{'ok    ' if holds else 'FAILED'} {words}: {seen}")
+
+
+facts = dict(line.split(",", 1) for line in text("facts.csv").splitlines() if "," in line)
+fact = facts.get
+
+
+def is_(words, name, wanted):
+    claim(words, fact(name) == wanted, fact(name))
+
+
+def within(words, name, seconds):
+    took = float(fact(name, "inf") or "inf")
+    claim(words, took < seconds, f"{took:.1f} s, at most {seconds}")
+
+
+def value(page, series):
+    found = re.search(rf"^{re.escape(series)} (\S+)$", text(page), re.M)
+    return float(found[1]) if found else None
+
+
+claim("systemd-analyze verify is clean", text("verify").strip() == "clean", text("verify").strip())
+score = re.search(r"level for gpuprod.service: ([\d.]+)", text("security"))
+claim("systemd-analyze security", bool(score) and float(score[1]) <= 3.0, score and score[1])
+
+is_("it starts", "start", "0")
+within("within its time", "start-took", 30)
+is_("it is active", "active", "active")
+is_("as its own user", "user", "gpuprod")
+is_("it sees the GPUs", "sees-gpus", "0")
+claim("it says how it is", fact("status", "").startswith("2 GPUs; "), fact("status"))
+claim("it is ready", text("readyz").strip() == "ready", text("readyz").strip())
+caps = re.findall(r"Cap(Prm|Eff|Bnd|Amb):\t(\w+)", text("caps"))
+wanted = f"{1 << 2 | 1 << 19 | 1 << 34:016x}"
+claim("with three capabilities and no other", len(caps) == 4 and all(c == wanted for _, c in caps), caps)
+
+# What must be read can be read: inside the sandbox exactly what root sees outside.
+inside, outside = (json.loads(text(f"doctor-{place}.json") or "[]") for place in ("inside", "outside"))
+for source in ("gpu", "xid", "md", "block", "psi", "pci", "numa", "proc", "cgroup"):
+    a, b = (next((d for d in place if d["source"] == source), {}) for place in (inside, outside))
+    # The unit's weights switch controllers on, so that it may see more than root saw before.
+    blind = [field for field in a.get("blind", []) if field not in b.get("blind", [])]
+    same = a.get("status") == b.get("status") == "works" and not blind
+    claim(f"{source}: as root sees it", same, f"{a.get('status')}, outside {b.get('status')}; blind besides: {blind}")
+blocks = next((d["says"] for d in inside if d["source"] == "block"), [])
+claim("the NVMe drives are there", all(f"nvme{n}n1" in " ".join(blocks) for n in range(4)), blocks)
+
+
+def processes(place):
+    tick = json.loads(text(f"proc-{place}.json") or "{}")
+    value = ((tick.get("proc") or {}).get("value")) or {}
+    return json.dumps(value, sort_keys=True)
+
+
+def stable(words):
+    return re.sub(r'"[^"]*(?:_ns|ticks|time|bytes|faults|switches|rss|chars|calls)[^"]*": [^,}]*', "", words)
+
+
+a, b = processes("inside"), processes("outside")
+claim("a process of root's and its array are seen", "md0" in a and stable(a) == stable(b), f"{a[:200]} outside {b[:200]}")
+claim("the driver's devices are let through", "No such device or address" in text("nvidia"), text("nvidia").strip())
+claim("the drives' content is not", "not permitted" in text("nvme"), text("nvme").strip()[:80])
+claim("nothing is written to /etc", "Read-only" in text("etc"), text("etc").strip())
+check = json.loads(text("check.json") or "{}")
+claim("root asks it", check.get("by") == "agent" and len(check.get("gpus", [])) == 2, check.get("by"))
+member = json.loads(text("check-member.json") or "{}")
+claim("a member of its group asks it", member.get("by") == "agent", member.get("by"))
+claim("another user does not", '"by":"agent"' not in text("check-nobody.json"), text("check-nobody.json")[:100].strip())
+
+is_("reload of a good file", "reload", "0")
+is_("it is taken over", "reloaded", "0")
+claim("and said", "config taken over: rules.modes" in text("journal-reload"), text("journal-reload").strip()[-100:])
+is_("reload of a bad file", "reload-bad", "0")
+is_("it is refused", "refused", "0")
+why = text("journal-reload-bad")
+claim("and why", "unknown word" in why and "did you mean `raid_rebuild_impact`?" in why, why.strip()[:300])
+claim("the status says so", "was refused" in fact("status-refused", ""), fact("status-refused"))
+is_("the process stayed", "still", "active same")
+
+is_("the GPUs are let go of", "release", "0")
+is_("nobody has the library", "released-maps", "0")
+is_("and taken back", "resume", "0")
+
+is_("a stopped agent is restarted", "watchdog-restarted", "0")
+within("within the watchdog's time", "watchdog-after", 40)
+claim("by the watchdog", "atchdog timeout" in text("journal-watchdog"), "")
+
+is_("stop", "stop", "0")
+within("soon", "stop-took", 3)
+is_("cleanly", "stopped", "inactive success")
+is_("and nothing is left", "left", "0")
+claim("not a word of leftovers", "remains running" not in text("journal-stop"), text("journal-stop").strip()[-200:])
+
+is_("a child in state D", "blocked", "0")
+hung = value("stuck.prom", 'gpuprod_self_probe_hung_seconds{collector="gpu",call="nvmlDeviceGetPowerUsage"}')
+claim("is told with its call", hung is not None and hung > 1, hung)
+claim("is no release", fact("release-stuck") == "1" and "nvmlDeviceGetPowerUsage" in text("release-stuck"), text("release-stuck").strip())
+is_("stop with it", "stuck-stop", "0")
+within("in time", "stuck-stop-took", 10)
+is_("the unit is down", "stuck-stopped", "inactive success")
+left = fact("stuck-child", "").split(" of")
+claim("the child lives on", len(left) == 2 and left[0].strip() == left[1].strip() != "", fact("stuck-child"))
+is_("start beside it", "stuck-start", "0")
+within("in time", "stuck-start-took", 30)
+is_("no second child", "stuck-children", "1")
+hung = value("stuck-again.prom", 'gpuprod_self_probe_hung_seconds{collector="gpu",call="nvmlDeviceGetPowerUsage"}')
+claim("the new agent names the old one's call", hung is not None, hung)
+is_("the driver answers and the GPUs are back", "back", "0")
+is_("by another child", "back-child", "other")
+is_("it ends cleanly", "end", "inactive success")
+
+for phase in ("start", "reload", "stop"):
+    claim(f"no warning in the journal ({phase})", text(f"warnings-{phase}").strip() == "", text(f"warnings-{phase}").strip()[:200])
+
+print(f"{failed} claims failed" if failed else "every claim holds")
+sys.exit(bool(failed))
