@@ -184,9 +184,19 @@ fn healthy(pages: Option<&Pages>, now: Nanos) -> Result<String, String> {
     if age <= limit(known.period) { Ok(says) } else { Err(says) }
 }
 
-/// Ready when what is shown can be relied on: a tick is judged, ticks go on.
+/// Ready when what is shown can be relied on: a tick is judged, ticks go on, and the store has answered: with the
+/// accounts so far, or with a failure that is said.
 fn ready(pages: Option<&Pages>, now: Nanos) -> Result<String, String> {
-    healthy(pages, now).map(|_| "ready".to_owned())
+    healthy(pages, now)?;
+    let Some(store) = pages.and_then(|pages| pages.frame.own.store.as_ref()) else { return Ok("ready".to_owned()) };
+    match (store.start, store.errors.is_empty()) {
+        (_, false) => {
+            let reasons: Vec<&str> = store.errors.keys().map(String::as_str).collect();
+            Ok(format!("ready; the store has failed: {}", reasons.join(", ")))
+        }
+        (Some(_), true) => Ok("ready".to_owned()),
+        (None, true) => Err("the store has not answered yet: no accounts are shown".to_owned()),
+    }
 }
 
 fn told(says: Result<String, String>) -> Response<Full<Bytes>> {
@@ -207,4 +217,41 @@ fn response(status: StatusCode, content_type: &'static str, body: Bytes) -> Resp
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuprod_snapshot::Tick;
+
+    use super::*;
+    use crate::own::Own;
+    use crate::pipeline::Pipeline;
+    use crate::store::Status;
+
+    const fn s(seconds: u64) -> Nanos {
+        Nanos::from_secs(seconds)
+    }
+
+    fn pages(store: Option<Status>) -> Pages {
+        let mut tick = Tick { period: s(1), ..Tick::default() };
+        tick.stamp.boottime = s(100);
+        let mut frame = Pipeline::default().feed(&tick).to_owned();
+        frame.own = Own { store, ..Own::default() };
+        Pages::new(frame)
+    }
+
+    #[test]
+    fn readiness_says_what_is_missing() {
+        let fresh = Status::default();
+        let begun = Status { start: Some(s(9)), ..Status::default() };
+        let failing = Status { errors: [("full".to_owned(), 3)].into(), ..Status::default() };
+        assert_eq!(ready(None, s(1)), Err("no tick yet".to_owned()));
+        assert_eq!(ready(Some(&pages(None)), s(101)), Ok("ready".to_owned()));
+        assert!(ready(Some(&pages(Some(fresh))), s(101)).is_err_and(|why| why.contains("store")));
+        assert_eq!(ready(Some(&pages(Some(begun))), s(101)), Ok("ready".to_owned()));
+        assert!(ready(Some(&pages(Some(failing))), s(101)).is_ok_and(|says| says.contains("full")));
+        // Ticks of 1 s may be three of them and two seconds old.
+        assert!(ready(Some(&pages(None)), s(105)).is_ok());
+        assert_eq!(ready(Some(&pages(None)), s(106)), Err("last tick 6.0 s ago".to_owned()));
+    }
 }

@@ -131,7 +131,7 @@ fn without_a_gpu_it_serves_and_ends() {
     let (head, body) = agent.ask("GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text; version=1.0.0");
     assert!(head.contains("application/openmetrics-text; version=1.0.0") && body.ends_with("# EOF\n"), "{head}");
     assert!(agent.get("/healthz").0.starts_with("HTTP/1.1 200"));
-    assert!(agent.get("/readyz").0.starts_with("HTTP/1.1 200"));
+    agent.until(20, |_| agent.get("/readyz").0.starts_with("HTTP/1.1 200"));
     let (head, body) = agent.get("/");
     assert!(head.contains("text/html") && head.contains("content-security-policy: default-src 'none'"), "{head}");
     assert!(body.contains("cannot tell") && body.contains("href=\"/metrics\""), "{body}");
