@@ -15,6 +15,8 @@ mod agent;
 mod cli;
 #[path = "host/mirror.rs"]
 mod mirror;
+#[path = "host/otlp.rs"]
+mod otlp;
 #[path = "host/samples.rs"]
 mod samples;
 #[path = "host/service.rs"]
