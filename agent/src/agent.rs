@@ -97,11 +97,12 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
                 service.reloaded();
             }
         }
+        let now = tick.stamp.boottime;
         let mut frame = pipeline.feed(&tick);
         frame.own = Own {
             config: reload.state().clone(),
-            lease: gpus.at(tick.stamp.boottime),
-            otlp: settings.config.otlp.endpoint.is_some().then(|| metrics.report()),
+            lease: gpus.at(now),
+            otlp: settings.config.otlp.endpoint.as_ref().map(|_| metrics.report(&keeper.store().status(now))),
             store: None,
         };
         desk.posts(tally.posts());
@@ -133,7 +134,7 @@ fn sinks_of(
     if let Some(sink) = alertmanager::start(&settings.config, net, tally) {
         sinks.push(Box::new(sink));
     }
-    if let Some(sink) = otlp::Otlp::start(settings, net, metrics) {
+    if let Some(sink) = otlp::Otlp::start(settings, net, store, metrics) {
         sinks.push(Box::new(sink));
     }
     sinks

@@ -66,9 +66,7 @@ pub struct Otlp {
     pub dropped: BTreeMap<Drop, u64>,
     /// Points that the peer left out of batches that it took.
     pub rejected: u64,
-    /// Batches that wait.
-    pub queue_length: u64,
-    /// Their bytes, compressed.
+    /// Bytes that wait, compressed.
     pub queue_bytes: u64,
     /// When the peer last took a batch, CLOCK_BOOTTIME; none before the first.
     #[serde(rename = "success_ns", skip_serializing_if = "Option::is_none")]

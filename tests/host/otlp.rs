@@ -17,6 +17,8 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use prost::Message;
 
+use gpuprod_fake_nvml::{Gpu, STATE, State};
+
 use crate::cli::{Scratch, gpuprod};
 
 /// What the peer does with a request.
@@ -38,8 +40,8 @@ enum Act {
 /// A peer on the loopback that follows a script, and takes everything after its end.
 struct Peer {
     port: u16,
-    /// What was done with each body that came whole, and the tick that it carries.
-    seen: Arc<Mutex<Vec<(Act, u64)>>>,
+    /// What was done with each body that came whole.
+    seen: Arc<Mutex<Vec<(Act, ExportMetricsServiceRequest)>>>,
     headers: Arc<Mutex<Vec<String>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -52,8 +54,9 @@ impl Peer {
         let port = listener.local_addr().unwrap().port();
         let (seen, headers, stop) = (Arc::default(), Arc::default(), Arc::new(AtomicBool::new(false)));
         let (bodies, heads, over) = (Arc::clone(&seen), Arc::clone(&headers), Arc::clone(&stop));
-        let mut script = script.to_vec().into_iter();
+        let script = script.to_vec();
         let thread = std::thread::spawn(move || {
+            let mut script = script.into_iter();
             let mut held = Vec::new();
             while !over.load(Ordering::Relaxed) {
                 let Ok((stream, _)) = listener.accept() else {
@@ -76,7 +79,7 @@ impl Peer {
     }
 
     fn of(&self, wanted: impl Fn(Act) -> bool) -> Vec<u64> {
-        self.seen.lock().unwrap().iter().filter(|(act, _)| wanted(*act)).map(|(_, tick)| *tick).collect()
+        self.seen.lock().unwrap().iter().filter(|(act, _)| wanted(*act)).map(|(_, body)| tick(body)).collect()
     }
 }
 
@@ -90,7 +93,12 @@ impl Drop for Peer {
 }
 
 /// One request per connection.
-fn serve(stream: TcpStream, act: Act, seen: &Mutex<Vec<(Act, u64)>>, heads: &Mutex<Vec<String>>) -> Option<TcpStream> {
+fn serve(
+    stream: TcpStream,
+    act: Act,
+    seen: &Mutex<Vec<(Act, ExportMetricsServiceRequest)>>,
+    heads: &Mutex<Vec<String>>,
+) -> Option<TcpStream> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -108,7 +116,7 @@ fn serve(stream: TcpStream, act: Act, seen: &Mutex<Vec<(Act, u64)>>, heads: &Mut
     heads.lock().unwrap().push(head);
     let mut plain = Vec::new();
     flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
-    seen.lock().unwrap().push((act, tick(&ExportMetricsServiceRequest::decode(&plain[..]).unwrap())));
+    seen.lock().unwrap().push((act, ExportMetricsServiceRequest::decode(&plain[..]).unwrap()));
     let mut stream = reader.into_inner();
     let mut answer = |status: &str, body: &[u8]| {
         let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -137,6 +145,9 @@ fn tick(request: &ExportMetricsServiceRequest) -> u64 {
     gauge.data_points[0].time_unix_nano / 1_000_000
 }
 
+/// No library: no GPU, whatever the machine has.
+const NONE: &str = "/nonexistent.so";
+
 /// A running agent; killed with the test.
 struct Agent {
     child: Child,
@@ -145,7 +156,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(scratch: &Scratch, port: u16, store: bool) -> Self {
+    fn start(scratch: &Scratch, port: u16, store: bool, library: &str) -> Self {
         let path = scratch.path("agent.yaml");
         let text = format!(
             "state_dir: {0}/state\nstore: {{dir: {0}/store, enabled: {store}}}\nhttp: {{listen: \"127.0.0.1:0\"}}\n\
@@ -153,7 +164,8 @@ impl Agent {
             scratch.0.display()
         );
         fs::write(&path, text).unwrap();
-        let mut command = gpuprod(scratch, &["agent", "--config", &path, "--nvml-library", "/nonexistent.so"]);
+        let mut command = gpuprod(scratch, &["agent", "--config", &path, "--nvml-library", library]);
+        command.env(STATE, scratch.0.join("nvml.json"));
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -230,7 +242,7 @@ fn each_trouble_is_counted_and_costs_no_other_batch() {
         Act::Answer("401 Unauthorized"),
     ];
     let peer = Peer::start(0, &script);
-    let agent = Agent::start(&scratch, peer.port, false);
+    let agent = Agent::start(&scratch, peer.port, false, NONE);
     until(60, "thirteen bodies", || (peer.ticks().len() >= 13).then_some(()));
     let ticks = peer.ticks();
     // Oldest first, nothing twice; of all that was tried, the refused batch is missing and no other.
@@ -264,7 +276,7 @@ fn a_peer_that_stalls_and_goes_away_gets_all_of_it_later() {
     let scratch = Scratch::new("otlp-away");
     let peer = Peer::start(0, &[Act::Take, Act::Stall]);
     let port = peer.port;
-    let agent = Agent::start(&scratch, port, false);
+    let agent = Agent::start(&scratch, port, false, NONE);
     // The stalled request is given up after 10 s; ticks go on meanwhile.
     let series = until(30, "a time-out", || {
         Some(agent.series()).filter(|series| series.contains_key("failed_total{reason=\"timeout\"}"))
@@ -281,4 +293,65 @@ fn a_peer_that_stalls_and_goes_away_gets_all_of_it_later() {
     let mut once = ticks.clone();
     once.dedup();
     assert_eq!(once.len(), ticks.len(), "nothing twice");
+}
+
+/// Time, start and value of the points of one bucket, summed over GPUs.
+fn bucket(body: &ExportMetricsServiceRequest, bucket: &str) -> Vec<(u64, u64, f64)> {
+    let metrics = &body.resource_metrics[0].scope_metrics[0].metrics;
+    let Some(Data::Sum(sum)) = metrics.iter().find(|m| m.name == "gpuprod.gpu.ledger").and_then(|m| m.data.as_ref())
+    else {
+        return Vec::new();
+    };
+    let mut points: BTreeMap<(u64, u64), f64> = BTreeMap::new();
+    for point in &sum.data_points {
+        let says = |word: &str| format!("{:?}", point.attributes).contains(&format!("StringValue({word:?})"));
+        if let (true, Some(Value::AsDouble(value))) = (says(bucket), &point.value) {
+            *points.entry((point.time_unix_nano, point.start_time_unix_nano)).or_default() += value;
+        }
+    }
+    points.into_iter().map(|((time, start), value)| (time, start, value)).collect()
+}
+
+#[test]
+fn an_agent_killed_in_an_outage_keeps_its_queue_and_its_start() {
+    let Some(library) = gpuprod_fake_nvml::library() else {
+        println!("skipped: the fake NVML is not built beside this test");
+        return;
+    };
+    let library = library.to_str().unwrap();
+    let scratch = Scratch::new("otlp-kill");
+    State { gpus: vec![Gpu::default(); 2], ..State::default() }.write(&scratch.0.join("nvml.json")).unwrap();
+    // Takes a first body, so that the receiver knows the series, and goes.
+    let peer = Peer::start(0, &[]);
+    let port = peer.port;
+    let mut agent = Agent::start(&scratch, port, true, library);
+    let idle = |body: &ExportMetricsServiceRequest| bucket(body, "unallocated");
+    until(30, "a body with accounts", || {
+        peer.seen.lock().unwrap().iter().any(|(_, body)| !idle(body).is_empty()).then_some(())
+    });
+    let mut bodies: Vec<_> = peer.seen.lock().unwrap().drain(..).collect();
+    drop(peer);
+    let size = |agent: &Agent| agent.series().get("queue_size_bytes").copied().unwrap_or(0.0);
+    until(60, "a queue", || (size(&agent) > 20_000.0).then_some(()));
+    agent.kill();
+    std::thread::sleep(Duration::from_secs(8));
+    let agent = Agent::start(&scratch, port, true, library);
+    let left = until(30, "the queue of the one before", || Some(size(&agent)).filter(|size| *size > 15_000.0));
+    std::thread::sleep(Duration::from_secs(7));
+    let peer = Peer::start(port, &[]);
+    until(90, "an empty queue", || (size(&agent) == 0.0 && peer.ticks().len() > 10).then_some(()));
+    bodies.extend(peer.seen.lock().unwrap().drain(..));
+    println!("{} bodies; {left} bytes waited for the second agent", bodies.len());
+
+    let ticks: Vec<u64> = bodies.iter().map(|(_, body)| tick(body)).collect();
+    assert!(ticks.windows(2).all(|pair| pair[0] <= pair[1]), "oldest first: {ticks:?}");
+    // Eight seconds nobody was there; else nothing is missing.
+    let steps: Vec<u64> = ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(steps.iter().filter(|step| **step > 7_900).count(), 1, "{steps:?}");
+    // One sequence: the start stays and no sum falls.
+    let points: Vec<_> = bodies.iter().flat_map(|(_, body)| idle(body)).collect();
+    assert!(points.windows(2).all(|pair| pair[0].1 == pair[1].1 && pair[0].2 <= pair[1].2), "{points:?}");
+    let gap: Vec<_> = bodies.iter().flat_map(|(_, body)| bucket(body, "agent_down")).collect();
+    assert!(gap.len() > 2 && gap[0].2 == 0.0, "the gap's bucket begins with its zero: {gap:?}");
+    assert!((16.0..60.0).contains(&gap[gap.len() - 1].2), "two GPUs, eight seconds or more: {gap:?}");
 }

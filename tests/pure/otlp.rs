@@ -8,6 +8,7 @@ use gpuprod::own::{Otlp, Own};
 use gpuprod::pipeline::Frame;
 use gpuprod::sink::otlp::{Encoder, Origin, Starts, origin, resource};
 use gpuprod::sink::prometheus::{Form, page};
+use gpuprod::store::Status;
 use gpuprod_rules::{Bucket, Judge, Ledger, Part, Policy, State};
 use gpuprod_snapshot::units::{Bytes, Nanos};
 use gpuprod_snapshot::{Reading, Tick};
@@ -215,6 +216,30 @@ fn a_new_bucket_begins_with_its_zero() {
     let request = encoder.encode(&node.step(10, Bucket::Headroom));
     assert_eq!(bucket(&request, "idle"), [(first + 11 * SECOND, Some(1.0))]);
     assert_eq!(bucket(&request, "headroom"), [(first + SECOND, Some(0.0)), (first + 11 * SECOND, Some(10.0))]);
+}
+
+#[test]
+fn what_a_restart_adds_is_an_increase() {
+    let mut node = Node::new();
+    let started = node.step(1, Bucket::Idle).known.stamp.realtime;
+    let mut left = node.step(1, Bucket::Idle);
+    let upto = left.known.stamp.realtime.0;
+    // Another process goes on with the ledger after 30 s of nobody. First it shows what was left.
+    let store = Some(Status { start: Some(started), ..Status::default() });
+    let starts = Starts { process: Nanos(upto + 30 * SECOND), boot: BOOT };
+    let mut encoder = Encoder::new(resource(&BTreeMap::new()), starts);
+    left.known.to_mut().stamp.realtime.0 += 30 * SECOND;
+    left.own.store.clone_from(&store);
+    let request = encoder.encode(&left);
+    assert_eq!(bucket(&request, "idle"), [(upto + 30 * SECOND, Some(1.0))], "it was not zero before");
+    assert!(of(&request, "gpuprod.gpu.ledger").iter().all(|point| point.start_time_unix_nano == started.0));
+    node.ledger.resume();
+    let mut next = node.step(35, Bucket::Idle);
+    next.own.store = store;
+    let request = encoder.encode(&next);
+    assert_eq!(bucket(&request, "idle"), [(upto + 35 * SECOND, Some(1.0))]);
+    assert_eq!(bucket(&request, "unknown"), [(upto + 30 * SECOND, Some(0.0)), (upto + 35 * SECOND, Some(35.0))]);
+    assert!(of(&request, "gpuprod.gpu.ledger").iter().all(|point| point.start_time_unix_nano == started.0));
 }
 
 #[test]

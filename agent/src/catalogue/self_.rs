@@ -196,7 +196,6 @@ pub(super) const METRICS: &[Metric] = &[
         "Points that the OTLP peer left out of batches that it took.",
         rejected
     ),
-    otlp!(Gauge, "gpuprod.self.otlp.queue.length", "{batch}", "Batches that wait for the OTLP peer.", queue_length),
     otlp!(Gauge, "gpuprod.self.otlp.queue.size", "By", "Bytes that wait for the OTLP peer, compressed.", queue_bytes),
     Metric {
         name: "gpuprod.self.otlp.success.age",

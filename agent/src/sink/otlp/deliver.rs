@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use gpuprod_collectors::Host;
 use hyper::body::Bytes;
-use tokio::sync::Notify;
 
 use super::encode::Starts;
-use super::outbox::Memory;
 use super::peer::{Outcome, Peer};
 use crate::clock::{Clock, boottime};
 use crate::own::{self, Drop, Failure};
+use crate::store::{Status, Store};
 
 /// First wait after a failure; each further one doubles it.
 const FIRST: Duration = Duration::from_secs(1);
@@ -25,6 +24,10 @@ const LONGEST: Duration = Duration::from_secs(30);
 const ASKED: Duration = Duration::from_secs(300);
 /// Between two batches of a backlog: twenty a second from one node.
 const PACE: Duration = Duration::from_millis(50);
+/// Longest wait for an answer of the store.
+const STORE: Duration = Duration::from_secs(5);
+/// Bodies that are asked for at a time.
+const AT_ONCE: usize = 16;
 /// A peer that says yes and breaks off has taken the batch by then, whatever it wanted to add.
 const BROKEN: u32 = 5;
 
@@ -44,10 +47,15 @@ impl Tally {
         Self { stats: Arc::default(), starts: Starts { process: stamp.realtime, boot } }
     }
 
-    /// As of now.
+    /// As of now; the queue is the store's.
     #[must_use]
-    pub fn report(&self) -> own::Otlp {
-        self.stats().clone()
+    pub fn report(&self, store: &Status) -> own::Otlp {
+        let mut stats = self.stats().clone();
+        stats.queue_bytes = store.outbox_bytes;
+        if store.outbox_dropped > 0 {
+            stats.dropped.insert(Drop::Full, store.outbox_dropped);
+        }
+        stats
     }
 
     pub(super) fn starts(&self) -> Starts {
@@ -62,39 +70,40 @@ impl Tally {
 /// What the tick thread and the sender share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    outbox: Memory,
-    more: Notify,
+    store: Store,
+    /// Not tried yet; for the time in which the store's disk does not answer.
+    newest: Mutex<Option<Arc<[u8]>>>,
     tally: Tally,
 }
 
 impl Shared {
-    pub(super) fn new(outbox: Memory, tally: Tally) -> Self {
-        Self { outbox, more: Notify::new(), tally }
+    pub(super) fn new(store: Store, tally: Tally) -> Self {
+        Self { store, newest: Mutex::default(), tally }
     }
 
     fn stats(&self) -> MutexGuard<'_, own::Otlp> {
         self.tally.stats()
     }
 
-    /// Enqueues and wakes the sender.
-    pub(super) fn put(&self, body: Bytes) {
-        let full = self.outbox.put(body);
-        if full > 0 {
-            *self.stats().dropped.entry(Drop::Full).or_default() += full;
+    fn newest(&self) -> MutexGuard<'_, Option<Arc<[u8]>>> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enqueues; the store wakes the sender.
+    pub(super) fn put(&self, body: Vec<u8>) {
+        let body: Arc<[u8]> = body.into();
+        *self.newest() = Some(Arc::clone(&body));
+        self.store.enqueue(body);
+    }
+
+    /// The oldest bodies with their numbers. While the store's disk hangs, the newest body alone and without one: the
+    /// reader must not go blind with the disk. It is sent once more with the rest of the queue, which harms nothing:
+    /// the same points with the same values.
+    async fn next(&self) -> Vec<(Option<i64>, Arc<[u8]>)> {
+        match tokio::time::timeout(STORE, self.store.oldest(AT_ONCE)).await {
+            Ok(bodies) => bodies.into_iter().map(|body| (Some(body.id), body.body)).collect(),
+            Err(_) => self.newest().take().map(|body| (None, body)).into_iter().collect(),
         }
-        self.sized();
-        self.more.notify_one();
-    }
-
-    fn done(&self, id: i64) {
-        self.outbox.done(id);
-        self.sized();
-    }
-
-    fn sized(&self) {
-        let (length, bytes) = self.outbox.size();
-        let mut stats = self.stats();
-        (stats.queue_length, stats.queue_bytes) = (length, bytes);
     }
 }
 
@@ -102,27 +111,28 @@ impl Shared {
 pub(super) async fn deliver(shared: Arc<Shared>, peer: Peer, mut say: impl FnMut(String)) {
     let mut run = Run::default();
     loop {
-        let Some((id, body)) = shared.outbox.oldest() else {
-            shared.more.notified().await;
+        let bodies = shared.next().await;
+        if bodies.is_empty() {
+            let _ = tokio::time::timeout(STORE, shared.store.outbox_grew()).await;
             continue;
-        };
-        let pause = match peer.post(body).await {
-            Outcome::Taken { rejected, words } => {
-                shared.done(id);
-                run.taken(&shared, rejected, &words, &mut say)
+        }
+        // Told to the store together: it commits once for all of them.
+        let mut done = Vec::new();
+        let mut pause = PACE;
+        for (id, body) in bodies {
+            let outcome = peer.post(Bytes::from_owner(body)).await;
+            let kept =
+                matches!(&outcome, Outcome::Failed { failure, .. } if *failure != Failure::Broken || !run.broken(id));
+            pause = run.count(&shared, outcome, &mut say);
+            if kept {
+                break;
             }
-            Outcome::Failed { failure, after, words } => {
-                let pause = run.failed(&shared, failure, after, &words, &mut say);
-                if failure == Failure::Broken && run.broken(id) {
-                    shared.done(id);
-                }
-                pause
-            }
-            Outcome::Refused { words } => {
-                shared.done(id);
-                run.refused(&shared, &words, &mut say)
-            }
-        };
+            done.extend(id);
+            tokio::time::sleep(PACE).await;
+        }
+        for id in done {
+            shared.store.done(id);
+        }
         tokio::time::sleep(pause).await;
     }
 }
@@ -135,10 +145,19 @@ struct Run {
     /// What was said last: each kind of failure is said once, until the peer takes a batch.
     said: Option<Failure>,
     /// A batch at which the peer breaks off, and how often.
-    broken: (i64, u32),
+    broken: (Option<i64>, u32),
 }
 
 impl Run {
+    /// Counts and says what became of an attempt; how long to wait after it.
+    fn count(&mut self, shared: &Shared, outcome: Outcome, say: &mut impl FnMut(String)) -> Duration {
+        match outcome {
+            Outcome::Taken { rejected, words } => self.taken(shared, rejected, &words, say),
+            Outcome::Failed { failure, after, words } => self.failed(shared, failure, after, &words, say),
+            Outcome::Refused { words } => self.refused(shared, &words, say),
+        }
+    }
+
     fn taken(&mut self, shared: &Shared, rejected: u64, words: &str, say: &mut impl FnMut(String)) -> Duration {
         let mut stats = shared.stats();
         stats.sent += 1;
@@ -168,7 +187,7 @@ impl Run {
         words: &str,
         say: &mut impl FnMut(String),
     ) -> Duration {
-        self.count(shared, failure);
+        Self::failure(shared, failure);
         if self.said != Some(failure) {
             self.said = Some(failure);
             say(format!("OTLP: not delivered ({}): {words}; tried again, batches wait meanwhile", failure.as_str()));
@@ -179,7 +198,7 @@ impl Run {
     }
 
     fn refused(&mut self, shared: &Shared, words: &str, say: &mut impl FnMut(String)) -> Duration {
-        self.count(shared, Failure::Refused);
+        Self::failure(shared, Failure::Refused);
         *shared.stats().dropped.entry(Drop::Refused).or_default() += 1;
         if self.said != Some(Failure::Refused) {
             self.said = Some(Failure::Refused);
@@ -188,13 +207,13 @@ impl Run {
         PACE
     }
 
-    fn count(&self, shared: &Shared, failure: Failure) {
+    fn failure(shared: &Shared, failure: Failure) {
         *shared.stats().failed.entry(failure).or_default() += 1;
     }
 
     /// Whether the peer broke off at this batch too often.
-    fn broken(&mut self, id: i64) -> bool {
-        let times = if self.broken.0 == id { self.broken.1 + 1 } else { 1 };
+    fn broken(&mut self, id: Option<i64>) -> bool {
+        let times = if self.broken.0 == id { self.broken.1.saturating_add(1) } else { 1 };
         self.broken = (id, times);
         times >= BROKEN
     }

@@ -85,7 +85,7 @@ pub struct Encoder {
     /// Per family, in the order of the lists.
     seen: Vec<Series>,
     last: Option<Nanos>,
-    /// The first frame.
+    /// Time of the first frame.
     first: Option<Nanos>,
 }
 
@@ -118,6 +118,7 @@ impl Encoder {
         let parents = parents(frame);
         // Without a store the ledger begins with the process, at its first tick.
         let first = *self.first.get_or_insert(now);
+        let ledger = frame.own.store.as_ref().map_or(Some(first), |store| store.start);
         let mut messages = Vec::new();
         for (place, (metric, up_down)) in families().enumerate() {
             if self.seen.len() <= place {
@@ -129,7 +130,7 @@ impl Encoder {
                 last: self.last,
                 process: self.starts.process,
                 start: match origin(metric) {
-                    Origin::Ledger => Some(first),
+                    Origin::Ledger => ledger,
                     Origin::Process => Some(self.starts.process),
                     Origin::Boot => Some(self.starts.boot),
                     Origin::Foreign => None,

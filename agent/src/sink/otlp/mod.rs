@@ -1,4 +1,4 @@
-//! Metrics by OTLP over HTTP/protobuf: the catalogue at an interval, through a bounded queue, to one peer.
+//! Metrics by OTLP over HTTP/protobuf: the catalogue at an interval, through a bounded queue in the store, to one peer.
 //!
 //! The tick thread encodes and enqueues; it never waits. What the `net` thread sends is oldest first. Messages are
 //! built here, since the SDK can set neither a point's own time nor its start and drops a batch after two seconds.
@@ -6,7 +6,6 @@
 mod deliver;
 mod encode;
 mod number;
-mod outbox;
 mod peer;
 mod resource;
 
@@ -22,7 +21,6 @@ use tokio::task::JoinHandle;
 
 pub use deliver::Tally;
 pub use encode::{Encoder, Origin, Starts, origin};
-pub use outbox::Memory;
 pub use peer::{Outcome, Peer, parse as headers};
 pub use resource::{attributes, resource};
 
@@ -30,6 +28,7 @@ use crate::pipeline::Frame;
 use crate::run::Settings;
 use crate::say::Say;
 use crate::sink::Sink;
+use crate::store::Store;
 
 /// The sink.
 #[derive(Debug)]
@@ -45,11 +44,10 @@ pub struct Otlp {
 impl Otlp {
     /// Starts the sender on `net`; nothing where no endpoint is configured.
     #[must_use]
-    pub fn start(settings: &Settings, net: &Handle, tally: &Tally) -> Option<Self> {
+    pub fn start(settings: &Settings, net: &Handle, store: &Store, tally: &Tally) -> Option<Self> {
         let config = &settings.config.otlp;
         let endpoint = config.endpoint.as_deref()?;
-        let most = usize::try_from(config.queue_bytes).unwrap_or(usize::MAX);
-        let shared = Arc::new(deliver::Shared::new(Memory::new(most), tally.clone()));
+        let shared = Arc::new(deliver::Shared::new(store.clone(), tally.clone()));
         let (queue, endpoint, headers) = (Arc::clone(&shared), endpoint.to_owned(), config.headers.clone());
         let say = Say::stderr();
         let sender = net.spawn(async move {
@@ -67,7 +65,7 @@ impl Sink for Otlp {
     fn accept(&mut self, frame: &Frame<'_>) {
         let slot = frame.known.stamp.boottime.0 / self.interval.0.max(1);
         if self.slot.replace(slot) != Some(slot) {
-            self.shared.put(compressed(&self.encoder.encode(frame).encode_to_vec()).into());
+            self.shared.put(compressed(&self.encoder.encode(frame).encode_to_vec()));
         }
     }
 }
