@@ -11,6 +11,8 @@
     reason = "a test"
 )]
 
+#[path = "e2e/alerts.rs"]
+mod alerts;
 #[path = "e2e/otlp.rs"]
 mod otlp;
 
