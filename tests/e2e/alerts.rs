@@ -6,14 +6,16 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gpuprod::sink::alertmanager::body::Item;
+use gpuprod_sim::{Responder, Scenario};
 use gpuprod_snapshot::units::Nanos;
 use serde_json::Value;
 
-use crate::{Node, Running, Scratch, agent_with, free_port, get, query};
+use crate::{Node, Running, Scratch, Stage, agent_with, free_port, get, query};
 
 /// Somebody who is paged: takes what Alertmanagers send, by path.
 #[derive(Clone)]
@@ -160,17 +162,81 @@ fn promtool_and_amtool_take_the_shipped_files() {
     said(Command::new("amtool").arg("check-config").arg(scratch.0.join("shipped/alertmanager.yml")));
 }
 
-/// Eight GPUs, an engine, an array that is rebuilt for a minute.
-const STORY: &str = "scenario alert_story
-seed 7
-length 20m
-gpu 8 model \"NVIDIA H100 80GB HBM3\" limit 700W
-engine vllm gpus 0-7 rate 2400tok/s running 32 waiting 4
-array md0 raid5 members nvme0n1 nvme1n1 nvme2n1 spare nvme3n1 mount /models
-reads vllm md0 900MB/s
-at 60s rebuild md0 speed 180MB/s slows vllm to 0.5
-at 110s end md0
-";
+/// Eight GPUs and an engine that reads an array; whoever tells the story says when the array is rebuilt, and until when.
+#[derive(Clone, Copy, Default)]
+struct Story {
+    rebuild: Option<usize>,
+    end: Option<usize>,
+}
+
+impl Story {
+    fn scenario(self, port: u16) -> Scenario {
+        let mut text = "scenario alert_story\nseed 7\nlength 20m\n\
+            gpu 8 model \"NVIDIA H100 80GB HBM3\" limit 700W\n\
+            engine vllm gpus 0-7 rate 2400tok/s running 32 waiting 4\n\
+            array md0 raid5 members nvme0n1 nvme1n1 nvme2n1 spare nvme3n1 mount /models\n\
+            reads vllm md0 900MB/s\n"
+            .to_owned();
+        if let Some(second) = self.rebuild {
+            text += &format!("at {second}s rebuild md0 speed 180MB/s slows vllm to 0.5\n");
+        }
+        if let Some(second) = self.end {
+            text += &format!("at {second}s end md0\n");
+        }
+        let mut scenario = Scenario::parse(&text).unwrap();
+        scenario.set_port("vllm", port);
+        scenario
+    }
+}
+
+/// What happens next is said while it plays, so that nothing depends on how fast this machine is.
+struct Stagehand {
+    node: Node,
+    story: Arc<Mutex<Story>>,
+    second: Arc<AtomicUsize>,
+}
+
+impl Stagehand {
+    fn play(dir: &Path) -> Self {
+        let engine = Responder::start(0).unwrap();
+        let (url, port, dir) = (engine.url(), engine.port(), dir.to_owned());
+        let mut stage = Stage::new(&Story::default().scenario(port), &dir, 0);
+        engine.show(stage.step(&url));
+        let (stop, story) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Story::default())));
+        let second = Arc::new(AtomicUsize::new(1));
+        let shown = engine.clone_screen();
+        let (over, asked, at) = (Arc::clone(&stop), Arc::clone(&story), Arc::clone(&second));
+        let player = std::thread::spawn(move || {
+            let begun = Instant::now();
+            let mut told = Story::default();
+            while !over.load(Ordering::Relaxed) {
+                let now = at.load(Ordering::Relaxed);
+                std::thread::sleep(Duration::from_secs(now as u64).saturating_sub(begun.elapsed()));
+                let wanted = *asked.lock().unwrap();
+                if (wanted.rebuild, wanted.end) != (told.rebuild, told.end) {
+                    // The same seed: up to now, the new story is the old one.
+                    stage = Stage::new(&wanted.scenario(port), &dir, now);
+                    told = wanted;
+                }
+                shown(stage.step(&url));
+                at.store(now + 1, Ordering::Relaxed);
+            }
+        });
+        Self { node: Node { engine, stop, player: Some(player) }, story, second }
+    }
+
+    fn soon(&self) -> Option<usize> {
+        Some(self.second.load(Ordering::Relaxed) + 3)
+    }
+
+    fn rebuild(&self) {
+        self.story.lock().unwrap().rebuild = self.soon();
+    }
+
+    fn end(&self) {
+        self.story.lock().unwrap().end = self.soon();
+    }
+}
 
 /// Learns in 40 s instead of two minutes, and is sure after 5 s instead of 30 s.
 const QUICK: &str = "policy: {baseline_min_blocks: 8, starved_for_ns: 5000000000, starved_clear_ns: 10000000000}";
@@ -181,21 +247,24 @@ fn one_page_by_each_path_and_one_by_both_and_it_resolves() {
     let scratch = Scratch::new("alerts");
     let dir = scratch.0.as_path();
     ship(dir);
-    std::fs::write(dir.join("story.scn"), STORY).unwrap();
     let hook = Webhook::start();
     let (_a, by_rules) = alertmanager(dir, "rules", &hook);
     let (_b, direct) = alertmanager(dir, "direct", &hook);
     let (_c, both) = alertmanager(dir, "both", &hook);
     let nobody = format!("127.0.0.1:{}", free_port());
-    let node = Node::play(dir.join("story.scn").to_str().unwrap(), 0, &dir.join("host"));
+    let story = Stagehand::play(&dir.join("host"));
     let config = format!(
         "labels: {{cluster: lab}}\n\
          alerts: {{alertmanagers: ['http://me:s3cret@{nobody}', 'http://{direct}', 'http://{both}'], resolve_after: 150s, node: gpu-17}}\n\
          rules: {{modes: {{raid_rebuild_impact: page}}, {QUICK}}}\n"
     );
-    let (_agent, address) = agent_with(dir, &node, &config);
+    let (_agent, address) = agent_with(dir, &story.node, &config);
     let (_prometheus, prometheus) = prometheus(dir, &address, &[&by_rules, &both]);
 
+    let learnt = "gpuprod_rule_state{rule=\"raid_rebuild_impact\",status=\"evaluated\"} 8";
+    until(300, "the baseline is learnt", || get(&address, "/metrics").filter(|page| page.contains(learnt)));
+    assert!(hook.got.lock().unwrap().is_empty(), "nothing has happened yet");
+    story.rebuild();
     let paths = ["/rules/pages", "/direct/pages", "/both/pages"];
     until(180, "all three have paged", || paths.iter().all(|path| !hook.at(path).is_empty()).then_some(()));
     dashboards_show_data(&prometheus);
@@ -229,8 +298,9 @@ fn one_page_by_each_path_and_one_by_both_and_it_resolves() {
     );
     assert!(!page.contains("s3cret"));
 
+    story.end();
     let over = |path: &&str| hook.states(path).last().is_some_and(|state| state == "resolved");
-    until(330, "all three are resolved", || paths.iter().all(over).then_some(()));
+    until(400, "all three are resolved", || paths.iter().all(over).then_some(()));
     // Whoever says something again would do so with the next repeat.
     std::thread::sleep(Duration::from_secs(20));
     for path in paths {

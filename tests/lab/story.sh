@@ -50,7 +50,7 @@ gpus() { # PID [FAULT]: eight boards, busy by the looks of them, with one proces
 }
 
 start_agent() {
-  GPUPROD_FAKE_NVML=$NVML gpuprod agent --nvml-library /payload/libgpuprod_fake_nvml.so \
+  GPUPROD_FAKE_NVML=$NVML gpuprod agent --config /payload/agent.yaml --nvml-library /payload/libgpuprod_fake_nvml.so \
     --engine http://127.0.0.1:8000/metrics >> /out/agent.log 2>&1 &
   agent=$!
 }
@@ -181,6 +181,7 @@ wait_until 150 grep -q idle /sys/block/md0/md/sync_action
 phase after
 sleep 60
 wait_until 50 calm
+now > /run/calm-at
 sleep 5
 verdict after
 if [ -n "${recorder:-}" ]; then kill -INT "$recorder"; wait "$recorder"; fi
@@ -246,6 +247,9 @@ next() { next=$(workers); [ -n "$next" ] && [ "$next" != "$child" ]; }
 poll 60 next && event next "$next"
 event next-at "$(now)"
 sleep 8
+# Two minutes and more after the finding's end, Prometheus' rules and the direct posts have let it go.
+calm_at=$(cut -d. -f1 /run/calm-at)
+until [ "$(cut -d. -f1 /proc/uptime)" -ge $((calm_at + ${RESOLVE:-175})) ]; do sleep 2; done
 phase end
 
 wait "${saver:-}" 2>/dev/null
