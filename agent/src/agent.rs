@@ -68,6 +68,7 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
     let mut sinks = sinks_of(&settings, &shelf, &net, &tally, &metrics, keeper.store());
     let host_name = settings.host_name();
     let mut desk = Desk::new(alerts::plan(config, &host_name));
+    let mut memory = alerts::Memory::ask(keeper.store(), &net);
     let mut pipeline = Pipeline::new(config.rules.policy());
     let mut ticks = live(&settings, &signals.stop);
     let mut refused = None;
@@ -105,8 +106,11 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
             otlp: settings.config.otlp.endpoint.as_ref().map(|_| metrics.report(&keeper.store().status(now))),
             store: None,
         };
+        memory.recall(&mut desk, &tick.stamp);
         desk.posts(tally.posts());
-        frame.alerts = Cow::Borrowed(desk.step(&frame.judgement.findings, &tick.stamp));
+        desk.step(&frame.judgement.findings, &tick.stamp);
+        memory.keep(&desk);
+        frame.alerts = Cow::Borrowed(desk.told());
         let frame = keeper.step(frame);
         for sink in &mut sinks {
             sink.accept(&frame);

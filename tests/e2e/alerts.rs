@@ -261,8 +261,10 @@ fn one_page_by_each_path_and_one_by_both_and_it_resolves() {
     let (_agent, address) = agent_with(dir, &story.node, &config);
     let (_prometheus, prometheus) = prometheus(dir, &address, &[&by_rules, &both]);
 
-    let learnt = "gpuprod_rule_state{rule=\"raid_rebuild_impact\",status=\"evaluated\"} 8";
+    let learnt = "gpuprod_rule_state{rule=\"busy_but_starved\",status=\"evaluated\"} 8";
     until(300, "the baseline is learnt", || get(&address, "/metrics").filter(|page| page.contains(learnt)));
+    // The latency of its disks is learnt with the same blocks; one more for good measure.
+    std::thread::sleep(Duration::from_secs(6));
     assert!(hook.got.lock().unwrap().is_empty(), "nothing has happened yet");
     story.rebuild();
     let paths = ["/rules/pages", "/direct/pages", "/both/pages"];

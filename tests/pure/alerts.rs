@@ -166,7 +166,7 @@ fn a_restart_goes_on_with_the_same_alert_and_ends_what_ended_meanwhile() {
 
     // The host has booted anew: the boot's clock begins again.
     let mut after = desk(yaml);
-    after.resume(kept);
+    after.resume(kept, &stamp(5, TWO + 60));
     let told = after.step(&[], &stamp(5, TWO + 60));
     assert_eq!(told.list.iter().filter(|alert| alert.is_active()).count(), 2, "no gap in the series");
     assert!(items(told, &[], &BTreeMap::new()).is_empty(), "nothing is claimed that is not known");
@@ -189,6 +189,22 @@ fn a_restart_goes_on_with_the_same_alert_and_ends_what_ended_meanwhile() {
 }
 
 #[test]
+fn a_restart_does_not_make_an_end_wait_anew() {
+    let mut before = desk("rules: {mode: page}");
+    before.step(&[rebuild()], &at(0));
+    before.step(&[], &at(100));
+    let mut after = desk("rules: {mode: page}");
+    after.resume(before.kept(), &at(200));
+    assert_eq!(after.step(&[], &at(200)).list[0].phase, Phase::Quiet);
+    assert_eq!(after.step(&[], &at(279)).list[0].phase, Phase::Quiet);
+    let told = after.step(&[], &at(280));
+    assert_eq!(told.list[0].phase, Phase::Resolved);
+    let over = items(told, &[], &BTreeMap::new());
+    assert_eq!(post(&over[0], 280)["endsAt"], "2026-11-28T02:01:40.000Z");
+    assert_eq!(over[0].annotations["summary"], "md0 recover 15.4 % at 180 MB/s");
+}
+
+#[test]
 fn what_was_kept_may_come_late() {
     let yaml = "rules: {mode: page}";
     let mut before = desk(yaml);
@@ -197,7 +213,7 @@ fn what_was_kept_may_come_late() {
     let mut anew = rebuild();
     anew.since_realtime = Nanos::from_secs(TWO + 40);
     after.step(&[anew.clone()], &at(45));
-    after.resume(before.kept());
+    after.resume(before.kept(), &at(45));
     let told = after.step(&[anew], &at(46));
     assert_eq!(shown(told), [(REBUILD, "md0", Mode::Page, Phase::Firing)]);
     assert_eq!(told.list[0].starts_at, Nanos::from_secs(TWO));

@@ -54,8 +54,6 @@ pub struct Desk {
     /// Findings that are held back now: each is counted once.
     silenced: BTreeSet<(RuleId, String)>,
     limited: BTreeSet<(RuleId, String)>,
-    /// CLOCK_BOOTTIME of the last step.
-    now: Nanos,
 }
 
 impl Desk {
@@ -68,7 +66,7 @@ impl Desk {
     }
 
     /// Goes on where an agent before has stopped; it may come late, since whoever kept it can be slow to answer.
-    pub fn resume(&mut self, kept: Kept) {
+    pub fn resume(&mut self, kept: Kept, now: &Stamp) {
         for mut alert in kept.list {
             let same =
                 |known: &&mut Alert| (known.rule, known.mode, &known.object) == (alert.rule, alert.mode, &alert.object);
@@ -82,8 +80,10 @@ impl Desk {
                 }
             } else if self.told.list.len() < MOST {
                 alert.phase = if alert.is_active() { Phase::Resumed } else { Phase::Quiet };
+                // What ended before goes on waiting, and does not begin to.
+                let waited = alert.ended_at.map(|ended| now.realtime.saturating_sub(ended));
+                self.since.push(now.boottime.saturating_sub(waited.unwrap_or_default()));
                 self.told.list.push(alert);
-                self.since.push(self.now);
             }
         }
         self.pages.extend(kept.pages);
@@ -114,13 +114,14 @@ impl Desk {
         Kept { list, pages: self.pages.clone() }
     }
 
+    /// Who is told now.
+    #[must_use]
+    pub fn told(&self) -> &Alerts {
+        &self.told
+    }
+
     /// The findings of a tick.
     pub fn step(&mut self, findings: &[Finding], now: &Stamp) -> &Alerts {
-        if self.now == Nanos(0) {
-            // What was resumed before the first step is in its phase since now.
-            self.since.fill(now.boottime);
-        }
-        self.now = now.boottime;
         self.tidy_pages(now.realtime);
         let wanted = self.wanted(findings, now);
         self.end(&wanted, now);

@@ -2,6 +2,7 @@
 //! shipped Prometheus rules read and the direct posts, are projections of the one list that [`Desk`] keeps.
 
 mod desk;
+mod memory;
 
 use gpuprod_rules::{Finding, RuleId};
 use gpuprod_snapshot::units::Nanos;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Config, Mode};
 
 pub use desk::{Desk, Kept, Plan};
+pub use memory::Memory;
 
 /// What the operator is told now: part of each frame.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
