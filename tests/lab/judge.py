@@ -382,6 +382,31 @@ def hung(story, _):
     claim(happened.get("next") and last["gpus_read"], "resumed: the next child starts, and the GPUs are read again", f"{took:.1f} s, pid {happened.get('next')}")
 
 
+def paged(story, _):
+    """What the host's Alertmanagers sent to whoever is paged, on the guest's clock."""
+    offset = story.frames[-1]["realtime"] - story.frames[-1]["at"]
+    begun, ended = story.span("rebuild")
+    over = story.phases["after"][0]
+    got = {}
+    for line in (story.folder / "notifications.jsonl").read_text().splitlines():
+        note = json.loads(line)
+        for alert in note["message"]["alerts"]:
+            got.setdefault(note["path"], []).append((note["at"] - offset, note["message"]["status"], alert))
+    ways = {"rules": "through Prometheus", "direct": "posted directly", "both": "by both paths at once"}
+    last = story.frames[-1]["at"]
+    for way, words in ways.items():
+        pages = got.get(f"/{way}/pages", [])
+        firing = [(at, alert) for at, status, alert in pages if status == "firing"]
+        claim(len(firing) == 1 and firing[0][0] > begun, f"page {words}: one in the whole story, and it is about the rebuild", "; ".join(f"{at - begun:+.0f} s {alert['labels']['object']}" for at, alert in firing) or "none")
+        alert = firing[0][1]
+        summary = alert["annotations"]["summary"]
+        claim(alert["labels"]["object"] == "md0" and "md0" in summary and alert["labels"]["node"] == "lab", f"page {words}: it names the array", summary)
+        resolved = [at for at, status, _ in pages if status == "resolved"]
+        claim(len(resolved) == 1 and over < resolved[0] < last, f"page {words}: resolved once, after the rebuild, while the node lives", "; ".join(f"{at - over:+.0f} s" for at in resolved) or "never")
+    tickets = sorted({(alert["labels"]["alertname"], alert["labels"]["object"]) for _, status, alert in got.get("/both/tickets", []) if status == "firing"})
+    print(f"     tickets: {tickets}")
+
+
 def laws(story, _):
     worst = 0.0
     for page in story.pages:
@@ -395,7 +420,7 @@ def laws(story, _):
 def main():
     story = Story(pathlib.Path(sys.argv[1]))
     rate = float("nan")
-    for part in (healthy_and_arms, throttled, rebuild, hung, laws):
+    for part in (healthy_and_arms, throttled, rebuild, hung, paged, laws):
         try:
             rate = part(story, rate) or rate
         except (KeyError, IndexError, ValueError, ZeroDivisionError) as error:

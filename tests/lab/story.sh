@@ -249,7 +249,7 @@ event next-at "$(now)"
 sleep 8
 # Two minutes and more after the finding's end, Prometheus' rules and the direct posts have let it go.
 calm_at=$(cut -d. -f1 /run/calm-at)
-until [ "$(cut -d. -f1 /proc/uptime)" -ge $((calm_at + ${RESOLVE:-175})) ]; do sleep 2; done
+until [ "$(cut -d. -f1 /proc/uptime)" -ge $((calm_at + ${RESOLVE:-190})) ]; do sleep 2; done
 phase end
 
 wait "${saver:-}" 2>/dev/null
