@@ -1,6 +1,6 @@
 //! The cause line: one sentence that says what is wrong, whose doing it is, since when, and what it costs.
 
-use gpuprod_rules::{Bucket, Cause, Finding, RuleId, RuleStatus, Severity, State, UnitId, UnitJudgement};
+use gpuprod_rules::{Bucket, Cause, Finding, RuleId, RuleStatus, Severity, State, UnitId, UnitJudgement, WeightSource};
 use gpuprod_snapshot::units::{Nanos, to_f64};
 
 use super::words::{clock, lost, span, state, unit_name, wall};
@@ -50,7 +50,7 @@ pub fn line(frame: &Frame<'_>) -> Line {
         );
         return say(Level::CannotTell, what, "");
     }
-    let losing = units(frame, |unit| lost(unit) >= 0.1);
+    let losing = units(frame, |unit| lost(unit) >= 0.1 && is_firm(unit));
     if !losing.is_empty() {
         let cost: f64 = losing.iter().map(|unit| lost(unit)).sum();
         let what = format!(
@@ -71,6 +71,13 @@ pub fn line(frame: &Frame<'_>) -> Line {
         some => format!("nothing is wrong: {some} of {all} {} work, {sum:.1} GPUs productive", noun(frame, all)),
     };
     say(Level::Fine, what, learning(frame).unwrap_or(""))
+}
+
+/// Whether a loss may raise a warning before any rule speaks: on the word of the work itself, or by its state. What
+/// activity counters alone call lost may be the way this workload is.
+fn is_firm(unit: &UnitJudgement) -> bool {
+    let works = matches!(unit.weight.source, WeightSource::Tokens | WeightSource::Steps);
+    works || matches!(unit.state, State::Stalled | State::Squatted | State::Throttled | State::Starved(_))
 }
 
 fn found(worst: &Finding, frame: &Frame<'_>) -> Line {
