@@ -7,6 +7,7 @@ use gpuprod_snapshot::Source;
 use gpuprod_snapshot::units::Nanos;
 
 use crate::config::duration;
+use crate::fit::{Also, Format};
 use crate::top::Address;
 
 /// Was this GPU productive? If not, what starved it, and what did it cost?
@@ -29,6 +30,11 @@ Examples:\n  gpuprod check\n  gpuprod check --for 30s --json\n  gpuprod check --
 const RELEASE_HELP: &str = "For root. Exit codes: 0 no process of gpuprod has the driver open; 1 the agent's child is stuck in the driver\n\
 (the call and its age are said), or the agent could not be asked. A restart of the agent ends the lease.\n\n\
 Example:\n  gpuprod release-gpu --for 10m && nvidia-smi --gpu-reset; gpuprod resume-gpu";
+
+const FIT_HELP: &str = "A running agent is asked first; alone, `fit` can only suspect, and nothing is unfit.\n\
+Exit codes: slurm 0 or 1 (unfit); npd 0, 1 (unfit), 2 (cannot tell); nagios 0, 1 (degraded), 2 (unfit), 3 (cannot tell);\n\
+json as nagios. Wrong usage is 3 everywhere: try the command by hand before a scheduler runs it.\n\n\
+Examples:\n  gpuprod fit --format slurm\n  gpuprod fit --format npd --unfit-on degraded";
 
 const TOP_HELP: &str = "A running agent is shown; where none runs, `top` samples this host itself, and says so.\n\
 Keys: e evidence, Tab section, arrows scroll, Space hold, ? help, q quit.\n\
@@ -72,6 +78,29 @@ pub enum Command {
         #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
         time: Nanos,
         /// The verdicts as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Whether the next job should be placed here, for Slurm, node-problem-detector or a monitoring plugin
+    #[command(after_help = FIT_HELP)]
+    Fit {
+        /// How the host is read.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// For whom
+        #[arg(long, value_name = "FORM", default_value = "json")]
+        format: Format,
+        /// What is treated as unfit, too; by default nothing is, and "cannot tell" drains no node
+        #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
+        unfit_on: Vec<Also>,
+    },
+    /// How PCI devices and NUMA nodes hang together, which links are degraded, what sits near what
+    #[command(after_help = "Examples:\n  gpuprod topo\n  gpuprod topo --json")]
+    Topo {
+        /// How the host is read.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// As JSON
         #[arg(long)]
         json: bool,
     },

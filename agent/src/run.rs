@@ -18,12 +18,16 @@ use signal_hook::flag;
 use crate::cli::{Cli, Command, ConfigCommand, Sampling};
 use crate::clock::Clock;
 use crate::config::{self, Config};
+use crate::fit::Fit;
 use crate::lease::{self, Progress};
 use crate::pipeline::{Frame, Pipeline};
 use crate::recording::{Header, Recording, Writer};
 use crate::snapshot::Shown;
 use crate::source::{Live, Stop};
-use crate::{agent, catalogue, check, dashboards, demo, doctor, http, replay, snapshot, socket, state_dir, text, top};
+use crate::topo::Topo;
+use crate::{
+    agent, catalogue, check, dashboards, demo, doctor, http, replay, snapshot, socket, state_dir, text, top, topo,
+};
 
 /// What a command works with: config and flags together.
 #[derive(Clone, Debug)]
@@ -121,6 +125,18 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             let report = checked(&settings, time, err)?;
             print(out, json, &report, check::page)?;
             return Ok(report.node.level.code());
+        }
+        Command::Fit { sampling, format, unfit_on } => {
+            // Whatever goes wrong here is "cannot tell": a node is not drained for a typing error in a config.
+            let fit = fitted(&sampling, err).unwrap_or_else(|error| Fit::unknown(&text::masked(&format!("{error:#}"))));
+            let (told, code) = fit.told(format, &unfit_on);
+            out.write_all(told.as_bytes())?;
+            out.flush()?;
+            return Ok(code);
+        }
+        Command::Topo { sampling, json } => {
+            let tick = snapshot::take(&Settings::one_shot(&sampling)?, topo::SOURCES);
+            print(out, json, &Topo::of(&tick), topo::page)?;
         }
         Command::Doctor { sampling, json } => {
             let tick = snapshot::take(&Settings::one_shot(&sampling)?, &[]);
@@ -327,6 +343,14 @@ fn ordered(config: Option<&Path>, release: Option<Nanos>, out: &mut dyn Write) -
 /// A child that is in a slow call gets so long, and a tick.
 const ORDER_TIME: Nanos = Nanos::from_secs(10);
 const ORDER_LOOK: Nanos = Nanos::from_millis(200);
+
+fn fitted(sampling: &Sampling, err: &mut dyn Write) -> Result<Fit> {
+    let settings = Settings::one_shot(sampling)?;
+    match asked(&settings, err)? {
+        Some(frame) => Ok(Fit::of(&frame, check::By::Agent)),
+        None => look(&settings, TOP_TIME, |frame| Fit::of(frame, check::By::Alone)),
+    }
+}
 
 fn record(settings: &Settings, path: &Path, time: Nanos) -> Result<u64> {
     let stop = ends()?;

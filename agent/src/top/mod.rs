@@ -29,6 +29,7 @@ pub use keys::{Wish, apply};
 pub use page::page;
 pub use player::{Player, Ticks};
 pub use view::{Origin, Over, Playing, Section, View};
+pub use words::lost;
 
 use crate::clock::Clock;
 use crate::pipeline::Frame;

@@ -126,7 +126,8 @@ pub(super) fn productive(unit: &UnitJudgement) -> String {
 }
 
 /// The part of a unit's time that is lost now, as a part of its GPU.
-pub(super) fn lost(unit: &UnitJudgement) -> f64 {
+#[must_use]
+pub fn lost(unit: &UnitJudgement) -> f64 {
     let lost: f64 = unit
         .split
         .iter()
