@@ -30,5 +30,7 @@ mod otlp;
 mod recording;
 #[path = "pure/replay.rs"]
 mod replay;
+#[path = "pure/top.rs"]
+mod top;
 #[path = "pure/verdicts.rs"]
 mod verdicts;

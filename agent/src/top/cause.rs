@@ -40,15 +40,13 @@ pub fn line(frame: &Frame<'_>) -> Line {
     }
     let blind = units(frame, |unit| matches!(unit.state, State::Unknown(_)));
     if let Some(probe) = judged.probes.first() {
-        let what = format!(
-            "{} has been stuck in {} for {}: {} of {all} {} cannot be judged",
-            probe.collector,
-            text::clean(&probe.call),
-            span(probe.age),
-            blind.len(),
-            noun(frame, all)
-        );
-        return say(Level::CannotTell, what, "");
+        let stuck =
+            format!("{} has been stuck in {} for {}", probe.collector, text::clean(&probe.call), span(probe.age));
+        let rest = match blind.len() {
+            0 => "nothing else is missing: every unit is judged by other sources".to_owned(),
+            some => format!("{some} of {all} {} cannot be judged", noun(frame, all)),
+        };
+        return say(Level::CannotTell, format!("{stuck}: {rest}"), "");
     }
     let losing = units(frame, |unit| lost(unit) >= 0.1 && is_firm(unit));
     if !losing.is_empty() {

@@ -144,7 +144,12 @@ fn cause_line(rows: &mut Rows<'_>, view: &View, most: usize) {
         rows.put(&Line::raw(" waiting for the first tick"), Style::new());
         return;
     };
-    let line = cause::line(frame);
+    let mut line = cause::line(frame);
+    if let Some(age) = view.stale() {
+        // What was true then is not said of now.
+        line.level = Level::CannotTell;
+        line.sentence.insert_str(0, &format!("no news for {}; the last was: ", span(age)));
+    }
     let style = paint::level(line.level, view);
     let word = match line.level {
         Level::Fine => "OK",

@@ -53,7 +53,7 @@ pub(super) fn lines(view: &View, width: usize) -> Vec<Line<'static>> {
 }
 
 fn head(history: usize, wide: bool, view: &View) -> Line<'static> {
-    let mut text = format!("{:<5}{:<17}{:>6} {:<6} {:<history$}", "GPU", "STATE", "PROD", "BY", "HISTORY");
+    let mut text = format!("{:<5}{:<18}{:>5} {:<6} {:<history$}", "GPU", "STATE", "PROD", "BY", "HISTORY");
     text += &format!("{:>6}{:>7}{:>9}", "UTIL", "POWER", "MEMORY");
     if wide {
         text += &format!("{:>7}{:>7}{:>11}{:>9}{:>9}", "LIMIT", "TEMP", "SM CLOCK", "TENSOR", "LINK");
@@ -78,9 +78,9 @@ fn row(
     let power = cells.show("power", |gpu| gpu.power, |power| format!("{} W", power.0 / 1000));
     let memory = cells.memory();
     let mut spans = vec![
-        Span::styled(format!("{:<5}", text::clip(&unit_name(unit, frame), 4)), style),
-        Span::styled(format!("{:<17}", text::clip(&state(unit.state), 16)), paint::state(unit.state, view)),
-        Span::styled(format!("{:>6}", productive(unit)), paint::state(unit.state, view)),
+        Span::styled(format!("{:<5}", name(unit, frame)), style),
+        Span::styled(format!("{:<18}", text::clip(&state(unit.state), 17)), paint::state(unit.state, view)),
+        Span::styled(format!("{:>5}", productive(unit)), paint::state(unit.state, view)),
         Span::styled(format!(" {:<6} ", source(unit)), paint::dim(view)),
         Span::styled(format!("{:<history$}", spark(unit, view, history)), paint::state(unit.state, view)),
         Span::raw(format!("{util:>6}{power:>7}{memory:>9}")),
@@ -99,6 +99,17 @@ fn row(
     }
     spans.push(Span::raw(format!("  {}", owner(unit, frame, wide))));
     Line::from(spans)
+}
+
+/// At most four characters: of an identity its end, which differs.
+fn name(unit: &UnitJudgement, frame: &Frame<'_>) -> String {
+    let name = unit_name(unit, frame);
+    let length = name.chars().count();
+    if length <= 4 || unit.index.is_some() {
+        return text::clip(&name, 4);
+    }
+    let end: String = name.chars().skip(length - 3).collect();
+    format!("…{end}")
 }
 
 /// On whose word w is.

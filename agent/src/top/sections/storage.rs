@@ -120,7 +120,7 @@ fn drive(device: &BlockDevice, view: &View, width: usize) -> Line<'static> {
             if width >= WIDE {
                 format!("{:>7} r/s {read:>9}  {:>7} w/s {written:>9}", count(reads), count(writes))
             } else {
-                format!("read {read:>8}  write {written:>8}")
+                format!("r {read:>9}  w {written:>9}")
             }
         }
         None => "  rates ?".to_owned(),
