@@ -13,6 +13,8 @@
 mod agent;
 #[path = "host/cli.rs"]
 mod cli;
+#[path = "host/history.rs"]
+mod history;
 #[path = "host/mirror.rs"]
 mod mirror;
 #[path = "host/otlp.rs"]
@@ -21,3 +23,5 @@ mod otlp;
 mod samples;
 #[path = "host/service.rs"]
 mod service;
+#[path = "host/store.rs"]
+mod store;

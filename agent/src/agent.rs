@@ -64,7 +64,7 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
     let net = net(http, socket, &shelf, &gpus)?;
     let tally = alertmanager::Tally::default();
     let metrics = otlp::Tally::new(&settings.host);
-    let mut keeper = Keeper::start(config)?;
+    let mut keeper = Keeper::start(&settings)?;
     let mut sinks = sinks_of(&settings, &shelf, &net, &tally, &metrics, keeper.store());
     let host_name = settings.host_name();
     let mut desk = Desk::new(alerts::plan(config, &host_name));
@@ -116,7 +116,7 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
             sink.accept(&frame);
         }
         service.tick(tick.period, &words(&frame));
-        keeper.keep(pipeline.judge(), tick);
+        keeper.keep(&mut pipeline, tick);
     }
     service.stopping();
     ticks.end();

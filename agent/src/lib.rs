@@ -17,6 +17,7 @@ pub mod demo;
 pub mod derived;
 pub mod doctor;
 pub mod fit;
+pub mod history;
 pub mod http;
 pub mod lease;
 pub mod own;

@@ -59,6 +59,13 @@ impl Pipeline {
         self.judge.set_policy(policy);
     }
 
+    /// Goes on with what an earlier process learnt, if it still holds ([`Judge::resume`]).
+    pub fn resume(&mut self, learnt: Judge) {
+        if let Some(judge) = learnt.resume(self.judge.policy(), self.judge.known()) {
+            self.judge = judge;
+        }
+    }
+
     /// Everything that was learnt.
     #[must_use]
     pub fn judge(&self) -> &Judge {

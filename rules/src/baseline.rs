@@ -105,6 +105,14 @@ impl Track {
         }
     }
 
+    /// Keeps the own normal and drops the present: another process goes on after a gap, perhaps of another boot.
+    pub(crate) fn rest(&mut self) {
+        (self.sum, self.weight, self.cusum) = (0.0, 0.0, 0.0);
+        (self.onset, self.normal_run) = (None, 0);
+        self.recent.clear();
+        self.probation.clear();
+    }
+
     /// Takes over the scatter of a reference as its own, as parts of the reference's median: what is measured
     /// against a reference that has just been learnt need not be learnt for as long again.
     pub(crate) fn seed(&mut self, reference: &Self) {

@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Source, Tick};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,11 @@ use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
 use crate::{Finding, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, UnitId, vital};
+
+/// What was learnt longer ago is learnt anew: the node is another one by now.
+const LEARNT_FOR: Nanos = Nanos::from_secs(7 * 24 * 3600);
+/// After a shorter gap findings and states go on too.
+const GOES_ON: Nanos = Nanos::from_secs(120);
 
 /// Everything that was learnt, and the last two samples of every source. This is also its saved form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +46,37 @@ impl Judge {
             self.holds.forget(*rule);
         }
         self.policy = policy;
+    }
+
+    /// Another process goes on with what this judge has learnt, at the instant and with the samples of a tick. None
+    /// when it was learnt under other thresholds, or too long ago. After a short gap within a boot everything goes on,
+    /// findings too; after a longer one the own normals alone.
+    #[must_use]
+    pub fn resume(mut self, policy: &Policy, now: &Tick) -> Option<Self> {
+        let same = Policy { off: policy.off.clone(), ..self.policy.clone() } == *policy;
+        let (then, now_at) = (&self.window.last.stamp, &now.stamp);
+        let age = now_at.realtime.checked_sub(then.realtime).unwrap_or_default();
+        if !same || age > LEARNT_FOR {
+            return None;
+        }
+        let awake = (then.boot_id == now_at.boot_id && !then.boot_id.0.is_empty())
+            .then(|| now_at.boottime.checked_sub(then.boottime))
+            .flatten();
+        if awake.is_none_or(|gap| gap > GOES_ON) {
+            self.signals.rest();
+            self = Self { signals: self.signals, ..Self::default() };
+        }
+        // No rate is taken over the gap.
+        self.window = Window::default();
+        self.window.push(now);
+        self.set_policy(policy.clone());
+        Some(self)
+    }
+
+    /// The thresholds in force.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     /// The last sample of every source.

@@ -118,6 +118,21 @@ impl Signals {
         }
     }
 
+    /// Keeps every own normal and drops the present ([`Track::rest`]).
+    pub(crate) fn rest(&mut self) {
+        self.block = None;
+        for engine in self.engines.values_mut() {
+            engine.reference.values_mut().for_each(Track::rest);
+            engine.ratio.rest();
+            engine.trail.clear();
+        }
+        for storage in self.disks.values_mut().chain(self.arrays.values_mut()) {
+            storage.latency.rest();
+            storage.in_flight.rest();
+            storage.sync_since = None;
+        }
+    }
+
     fn close(&mut self, start: Nanos, suspect: &Suspect, policy: &Policy) {
         for (url, engine) in &mut self.engines {
             let healthy = !suspect.engines.contains(url);

@@ -228,7 +228,7 @@ fn write(
             params![signed(start.0), signed(now.0), body],
         )?;
         let mut add = all.prepare(
-            "INSERT INTO ledger_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+            "INSERT INTO ledger_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
              ON CONFLICT DO UPDATE SET slice_ns = slice_ns + excluded.slice_ns",
         )?;
         for (key, amount) in &changes.rows {
@@ -236,6 +236,7 @@ fn write(
                 signed(key.hour),
                 key.unit.0,
                 key.tenant.as_deref().unwrap_or(""),
+                key.class.as_str(),
                 key.bucket.as_str(),
                 key.bucket.reason(),
                 key.source.as_str(),

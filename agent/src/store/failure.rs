@@ -74,7 +74,6 @@ impl Failure {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Reason::Full,
             std::io::ErrorKind::PermissionDenied => Reason::Denied,
             std::io::ErrorKind::ReadOnlyFilesystem => Reason::ReadOnly,
-            std::io::ErrorKind::InvalidData => Reason::Corrupt,
             _ => Reason::Io,
         };
         Self { reason, what: format!("{what}: {error}") }

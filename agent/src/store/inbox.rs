@@ -120,7 +120,7 @@ impl Inner {
     }
 
     pub(super) fn keep(&self, tick: Tick) {
-        if self.limits.history_bytes == 0 {
+        if self.limits.history.bytes == 0 {
             return;
         }
         let mut inbox = self.inbox();

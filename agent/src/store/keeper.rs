@@ -16,14 +16,17 @@ use gpuprod_snapshot::units::Nanos;
 use super::changes::Booked;
 use super::rows::{self, Rows};
 use super::{Committed, Limits, Place, Store};
-use crate::config::Config;
-use crate::pipeline::Frame;
+use crate::history::Budget;
+use crate::pipeline::{Frame, Pipeline};
+use crate::run::Settings;
 use crate::text;
 
 /// Between two commits.
 const EVERY: Nanos = Nanos::from_secs(5);
 /// Between two times that what was learnt is saved.
 const LEARN: Nanos = Nanos::from_secs(300);
+/// What an earlier process learnt is taken over so early, or this process knows better by now.
+const ADOPT: Nanos = Nanos::from_secs(60);
 /// Judgements that wait for the files. Later ones are not charged, and their time is booked as missed.
 const WAITING: usize = 900;
 /// Longest that a clean end waits for the disk.
@@ -37,6 +40,7 @@ pub struct Keeper {
     books: Option<Books>,
     waiting: VecDeque<Judgement>,
     handed: Option<Nanos>,
+    begun: Option<Nanos>,
     learnt: Option<Nanos>,
     /// Held while a frame borrows it.
     shown: Option<Arc<Committed>>,
@@ -80,14 +84,16 @@ impl Keeper {
     /// # Errors
     /// When no directory is named, or the thread cannot be started. What is wrong with the files shows while the
     /// ticks go on: [`Store::fatal`].
-    pub fn start(config: &Config) -> Result<Self> {
+    pub fn start(settings: &Settings) -> Result<Self> {
+        let config = &settings.config;
         let place = if config.store.enabled {
             let dir = config.store_dir();
             Place::Dir(dir.context("no directory for the store: there is no home directory; set store.dir")?)
         } else {
             Place::Memory
         };
-        let limits = Limits { outbox_bytes: config.otlp.queue_bytes, history_bytes: config.store.history_bytes };
+        let history = Budget { bytes: config.store.history_bytes, host: settings.host_name() };
+        let limits = Limits { outbox_bytes: config.otlp.queue_bytes, history };
         // A closed stderr is no reason to end.
         let say = |line: &str| drop(writeln!(std::io::stderr(), "{}", text::printable(line)));
         let store = Store::start(place, limits, say).context("start the store thread")?;
@@ -97,7 +103,16 @@ impl Keeper {
     /// Keeps the accounts in this store, or in none.
     #[must_use]
     pub fn new(store: Store, enabled: bool) -> Self {
-        Self { store, enabled, books: None, waiting: VecDeque::new(), handed: None, learnt: None, shown: None }
+        Self {
+            store,
+            enabled,
+            books: None,
+            waiting: VecDeque::new(),
+            handed: None,
+            begun: None,
+            learnt: None,
+            shown: None,
+        }
     }
 
     /// The store.
@@ -117,11 +132,23 @@ impl Keeper {
         frame.committed(self.shown.as_deref(), status)
     }
 
-    /// After the frame was handed out: its tick goes into the history, and what was learnt is saved if it is time.
-    pub fn keep(&mut self, judge: &Judge, tick: Tick) {
-        if self.enabled {
-            self.learn(judge, tick.stamp.boottime);
-            self.store.keep(tick);
+    /// After the frame was handed out: its tick goes into the history; what an earlier process learnt is taken over,
+    /// and what this one learnt is saved if it is time.
+    pub fn keep(&mut self, pipeline: &mut Pipeline, tick: Tick) {
+        if !self.enabled {
+            return;
+        }
+        let now = tick.stamp.boottime;
+        self.store.keep(tick);
+        let begun = *self.begun.get_or_insert(now);
+        if let Some(learnt) = self.store.take_learnt()
+            && now.saturating_sub(begun) <= ADOPT
+        {
+            pipeline.resume(*learnt);
+        }
+        if now.saturating_sub(*self.learnt.get_or_insert(now)) >= LEARN {
+            self.learnt = Some(now);
+            self.save(pipeline.judge());
         }
     }
 
@@ -147,17 +174,9 @@ impl Keeper {
         if let Some(books) = &mut self.books {
             books.charge(&frame.judgement);
         }
-        if self.handed.is_none_or(|at| now.saturating_sub(at) >= EVERY) {
+        if self.handed.is_none_or(|at| now.0.abs_diff(at.0) >= EVERY.0) {
             self.hand_over();
             self.handed = Some(now);
-        }
-    }
-
-    fn learn(&mut self, judge: &Judge, now: Nanos) {
-        let since = *self.learnt.get_or_insert(now);
-        if now.saturating_sub(since) >= LEARN {
-            self.learnt = Some(now);
-            self.save(judge);
         }
     }
 

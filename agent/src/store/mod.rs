@@ -28,6 +28,8 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use crate::history::Budget;
+
 pub use failure::Fatal;
 use inbox::{Ask, Inner};
 pub use keeper::Keeper;
@@ -42,12 +44,12 @@ pub enum Place {
 }
 
 /// How much may be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of bodies that wait to be sent.
     pub outbox_bytes: u64,
-    /// Bytes of the history; none is kept when 0.
-    pub history_bytes: u64,
+    /// Of the history; none is kept when its bytes are 0.
+    pub history: Budget,
 }
 
 /// The accounts as they lie on the disk: what may be shown.
@@ -116,6 +118,12 @@ impl Store {
     #[must_use]
     pub fn committed(&self) -> Option<Arc<Committed>> {
         self.0.shown().committed.clone()
+    }
+
+    /// Whether the files were opened.
+    #[must_use]
+    pub fn opened(&self) -> bool {
+        self.0.shown().opened
     }
 
     /// Why this agent must not go on: another agent's store, or a newer version's.

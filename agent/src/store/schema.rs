@@ -7,7 +7,7 @@ use rusqlite::{Connection, Result};
 pub(super) const APPLICATION: i64 = 0x6770_7572;
 
 /// Step n brings version n to n + 1.
-const STEPS: &[&str] = &[VERSION_1];
+const STEPS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// The version that this program writes.
 pub(super) const VERSION: usize = STEPS.len();
@@ -41,6 +41,26 @@ CREATE TABLE learnt (
     saved_ns INTEGER NOT NULL,
     body BLOB NOT NULL
 ) STRICT;
+";
+
+/// `ledger_rows` by class too; what was booked before has none.
+const VERSION_2: &str = "
+ALTER TABLE ledger_rows RENAME TO ledger_rows_1;
+CREATE TABLE ledger_rows (
+    hour INTEGER NOT NULL,
+    unit TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    class TEXT NOT NULL,
+    bucket TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    weight_source TEXT NOT NULL,
+    slices_whole INTEGER NOT NULL,
+    slice_ns INTEGER NOT NULL,
+    PRIMARY KEY (hour, unit, tenant, class, bucket, reason, weight_source, slices_whole)
+) STRICT, WITHOUT ROWID;
+INSERT INTO ledger_rows
+    SELECT hour, unit, tenant, 'unspecified', bucket, reason, weight_source, slices_whole, slice_ns FROM ledger_rows_1;
+DROP TABLE ledger_rows_1;
 ";
 
 /// The version of a file; 0 for a fresh one.

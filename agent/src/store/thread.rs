@@ -1,10 +1,12 @@
 //! The thread that may wait: opens, commits, answers. Whatever fails is counted, said once, and tried again; what was
 //! to be written stays in memory until then.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gpuprod_snapshot::Tick;
 use gpuprod_snapshot::units::Nanos;
 
 use super::changes::{Booked, Changes, MEMORY};
@@ -12,16 +14,30 @@ use super::db::{self, Db, Refused};
 use super::failure::{Failure, Reason};
 use super::inbox::{Ask, Inbox, Inner};
 use super::{Body, Committed, Place};
-use crate::clock;
+use crate::{clock, history};
 
 /// After a failure nothing is tried for so long.
 const PAUSE: Nanos = Nanos::from_secs(5);
+/// After a failure the history rests for so long: a full disk gets no torn segment every few seconds.
+const HISTORY_PAUSE: Nanos = Nanos::from_secs(60);
 /// Longest sleep.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Until the store is asked to end.
 pub(super) fn run(inner: &Inner, place: &Place, say: &dyn Fn(&str)) {
-    Keeping { inner, place, say, lock: None, db: None, backlog: Changes::default(), retry: Nanos(0), said: None }.run();
+    Keeping {
+        inner,
+        place,
+        say,
+        lock: None,
+        db: None,
+        backlog: Changes::default(),
+        retry: Nanos(0),
+        said: None,
+        history: None,
+        history_retry: Nanos(0),
+    }
+    .run();
     inner.end();
 }
 
@@ -37,6 +53,9 @@ struct Keeping<'a> {
     retry: Nanos,
     /// The last failure that was said.
     said: Option<Reason>,
+    history: Option<history::Writer>,
+    /// Nothing is written into the history before this instant.
+    history_retry: Nanos,
 }
 
 impl Keeping<'_> {
@@ -45,14 +64,15 @@ impl Keeping<'_> {
             if self.db.is_none() && self.due() && !self.open() {
                 return;
             }
-            let Inbox { changes, ticks: _, asks, stop } = self.inner.wait(LOOK);
+            let Inbox { changes, ticks, asks, stop } = self.inner.wait(LOOK);
             let grew = !changes.bodies.is_empty();
             let dropped = self.backlog.merge(changes);
             self.inner.shown().outbox_dropped += dropped;
             if self.db.is_some() && !self.backlog.is_empty() && (stop || self.due()) {
                 self.commit();
             }
-            self.show_outbox();
+            self.write(ticks);
+            self.show_sizes();
             if grew {
                 self.inner.grew.notify_one();
             }
@@ -60,7 +80,7 @@ impl Keeping<'_> {
                 self.answer(ask);
             }
             if stop {
-                return;
+                return self.close();
             }
         }
     }
@@ -166,9 +186,44 @@ impl Keeping<'_> {
         }
     }
 
-    fn show_outbox(&self) {
+    /// Into the history. A failure pauses it: what comes meanwhile is lost and counted.
+    fn write(&mut self, ticks: VecDeque<Tick>) {
+        let (Place::Dir(dir), Some(_)) = (self.place, &self.lock) else {
+            return;
+        };
+        for tick in ticks {
+            if clock::boottime() < self.history_retry {
+                self.inner.shown().history_dropped += 1;
+                continue;
+            }
+            let history = match self.history.take() {
+                Some(history) => Ok(history),
+                None => history::Writer::open(&dir.join(history::DIR), self.inner.limits.history.clone()),
+            };
+            let written = history.and_then(|mut history| {
+                let written = history.write(&tick);
+                self.history = Some(history);
+                written
+            });
+            if let Err(error) = written {
+                self.inner.shown().history_dropped += 1;
+                self.inner.count(Failure::io("write the history", &error).reason);
+                self.history_retry = clock::boottime().saturating_add(HISTORY_PAUSE);
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(Err(error)) = self.history.as_mut().map(history::Writer::close) {
+            self.inner.count(Failure::io("write the history", &error).reason);
+        }
+    }
+
+    fn show_sizes(&self) {
         let on_disk = self.db.as_ref().map_or(0, |db| db.outbox_bytes);
-        self.inner.shown().outbox_bytes = on_disk.saturating_add(self.backlog.bodies_bytes);
+        let mut shown = self.inner.shown();
+        shown.outbox_bytes = on_disk.saturating_add(self.backlog.bodies_bytes);
+        shown.history_bytes = self.history.as_ref().map_or(0, history::Writer::bytes);
     }
 
     fn answer(&mut self, ask: Ask) {

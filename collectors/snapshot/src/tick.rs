@@ -134,6 +134,18 @@ macro_rules! sources {
                 match source { $(Source::$variant => self.$field.as_ref().map(Sample::status),)+ }
             }
 
+            /// Takes out samples that are known already: no newer than another tick's of the same boot.
+            pub fn forget(&mut self, known: &Self) {
+                if self.stamp.boot_id != known.stamp.boot_id {
+                    return;
+                }
+                $(if let (Some(sample), Some(held)) = (&self.$field, &known.$field)
+                    && sample.at <= held.at
+                {
+                    self.$field = None;
+                })+
+            }
+
             /// Moves the samples of a newer tick in, and what they displace into `older`: the two ticks then
             /// hold the last two samples of each source.
             pub fn advance(&mut self, older: &mut Self, newer: &Self) {
