@@ -27,7 +27,7 @@ fn tick(second: u64) -> Tick {
         stamp,
         period: Nanos::from_secs(1),
         psi: Some(psi),
-        numa: (second % 10 == 0).then_some(numa),
+        numa: second.is_multiple_of(10).then_some(numa),
         ..Tick::default()
     }
 }
