@@ -185,10 +185,9 @@ fn agent(scratch: &Path, node: &Node) -> (Running, String) {
 /// With more lines of config.
 fn agent_with(scratch: &Path, node: &Node, more: &str) -> (Running, String) {
     let config = scratch.join("agent.yaml");
-    let text = format!(
-        "state_dir: {0}/state\nstore: {{dir: {0}/store}}\nhttp: {{listen: \"127.0.0.1:0\"}}\n{more}",
-        scratch.display()
-    );
+    // Any port, unless they name one.
+    let http = if more.starts_with("http:") { "" } else { "http: {listen: \"127.0.0.1:0\"}\n" };
+    let text = format!("state_dir: {0}/state\nstore: {{dir: {0}/store}}\n{http}{more}", scratch.display());
     std::fs::write(&config, text).unwrap();
     let library = gpuprod_fake_nvml::library().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_gpuprod"))

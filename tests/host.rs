@@ -11,6 +11,8 @@
 
 #[path = "host/agent.rs"]
 mod agent;
+#[path = "host/alertmanager.rs"]
+mod alertmanager;
 #[path = "host/cli.rs"]
 mod cli;
 #[path = "host/history.rs"]
