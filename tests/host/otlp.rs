@@ -265,7 +265,10 @@ fn each_trouble_is_counted_and_costs_no_other_batch() {
     assert!(series["success_age_seconds"] < 10.0, "{series:?}");
     let said = agent.said.lock().unwrap().clone();
     assert_eq!(said.matches("refuses a batch").count(), 1, "{said}");
-    assert!(said.contains("HTTP 503") && said.contains("HTTP 401: no thanks") && said.contains("again"), "{said}");
+    assert!(
+        said.contains("HTTP 503") && said.contains("HTTP 401: no thanks") && said.contains("takes batches again"),
+        "{said}"
+    );
     assert!(!said.contains("s3cret"), "{said}");
     let heads = peer.headers.lock().unwrap().join("\n").to_lowercase();
     assert!(heads.contains("authorization: bearer s3cret") && heads.contains("content-encoding: gzip"), "{heads}");

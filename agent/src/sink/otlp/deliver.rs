@@ -109,7 +109,7 @@ impl Shared {
 
 /// Sends until the task is ended.
 pub(super) async fn deliver(shared: Arc<Shared>, peer: Peer, mut say: impl FnMut(String)) {
-    let mut run = Run::default();
+    let mut run = Run { peer: peer.shown(), ..Run::default() };
     loop {
         let bodies = shared.next().await;
         if bodies.is_empty() {
@@ -140,6 +140,8 @@ pub(super) async fn deliver(shared: Arc<Shared>, peer: Peer, mut say: impl FnMut
 /// How the sending goes.
 #[derive(Debug, Default)]
 struct Run {
+    /// For messages.
+    peer: String,
     /// Failures since the last batch that was taken.
     failures: u32,
     /// What was said last: each kind of failure is said once, until the peer takes a batch.
@@ -166,11 +168,11 @@ impl Run {
         stats.rejected = stats.rejected.saturating_add(rejected);
         drop(stats);
         if first {
-            say(format!("OTLP: the peer left {rejected} points out of a batch: {words}"));
+            say(format!("OTLP: {} left {rejected} points out of a batch: {words}", self.peer));
         }
         // After a refusal nothing is said: other batches were taken in between, it would be said again and again.
         if self.failures > 0 {
-            say(format!("OTLP: delivered again after {} failures", self.failures));
+            say(format!("OTLP: {} takes batches again, after {} failures", self.peer, self.failures));
         }
         self.failures = 0;
         if self.said != Some(Failure::Refused) {
@@ -190,7 +192,8 @@ impl Run {
         Self::failure(shared, failure);
         if self.said != Some(failure) {
             self.said = Some(failure);
-            say(format!("OTLP: not delivered ({}): {words}; tried again, batches wait meanwhile", failure.as_str()));
+            let (peer, kind) = (&self.peer, failure.as_str());
+            say(format!("OTLP: post to {peer} failed ({kind}): {words}; batches wait, it is tried again"));
         }
         let pause = back_off(self.failures, random());
         self.failures = self.failures.saturating_add(1);
@@ -202,7 +205,7 @@ impl Run {
         *shared.stats().dropped.entry(Drop::Refused).or_default() += 1;
         if self.said != Some(Failure::Refused) {
             self.said = Some(Failure::Refused);
-            say(format!("OTLP: the peer refuses a batch, which is given up: {words}"));
+            say(format!("OTLP: {} refuses a batch, which is given up: {words}", self.peer));
         }
         PACE
     }
@@ -234,7 +237,32 @@ fn random() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::mpsc;
+
     use super::*;
+    use crate::store::{Limits, Place};
+
+    #[test]
+    fn while_the_stores_disk_hangs_the_newest_goes_out() {
+        // The store's thread hangs in what it wants to say about a directory that is none.
+        let (hang, hung) = mpsc::channel::<()>();
+        let hung = Mutex::new(hung);
+        let say = move |_: &str| drop(hung.lock().map(|hung| hung.recv()));
+        let limits = Limits { outbox_bytes: 1 << 20, history_bytes: 0 };
+        let store = Store::start(Place::Dir(PathBuf::from("/dev/null/none")), limits, say).unwrap();
+        let shared = Shared::new(store, Tally::new(&Host::at(Path::new("/"))));
+        shared.put(vec![1]);
+        shared.put(vec![2]);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let next = || runtime.block_on(shared.next());
+        assert_eq!(next(), [(None, Arc::from([2_u8]))]);
+        assert_eq!(next(), [], "once");
+        drop(hang);
+        // Then the whole queue, oldest first.
+        let bodies: Vec<_> = next().into_iter().map(|(id, body)| (id.is_some(), body[0])).collect();
+        assert_eq!(bodies, [(true, 1), (true, 2)]);
+    }
 
     #[test]
     fn waits_grow_and_are_bounded() {

@@ -74,6 +74,14 @@ impl Peer {
         Ok(Self { client, url, headers: parse(headers)? })
     }
 
+    /// Where, without credentials and query.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let url = &self.url;
+        let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+        format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or(""), url.path())
+    }
+
     /// Posts one compressed body.
     pub async fn post(&self, body: Bytes) -> Outcome {
         let request = self
