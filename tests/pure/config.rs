@@ -60,6 +60,12 @@ fn values_that_cannot_work_are_refused() {
         ("alerts: {node: ''}", "alerts.node"),
         ("alerts: {silence: [{from: 2026-11-28T02:00:00Z, to: 2026-11-28T02:30:00+01:00}]}", "ends before it begins"),
         ("engines: ['http://:8000/metrics']", "name a host"),
+        ("otlp: {endpoint: localhost:4318}", "otlp.endpoint must begin with http://"),
+        ("otlp: {endpoint: 'http://a b/'}", "otlp.endpoint is no URL"),
+        ("otlp: {interval: 100ms}", "otlp.interval"),
+        ("otlp: {queue_bytes: 5}", "otlp.queue_bytes"),
+        ("otlp: {headers: {'a b': c}}", "otlp.headers: \"a b\" is no name"),
+        ("otlp: {headers: {Content-Encoding: br}}", "otlp.headers: Content-Encoding is set by gpuprod"),
         ("rules: {policy: {off: [raid_rebuild_impact]}}", "rules.modes"),
         ("rules: {policy: {block_ns: 0}}", "rules.policy.block_ns"),
         ("rules: {policy: {baseline_min_blocks: 121}}", "rules.policy.baseline_min_blocks"),
@@ -82,6 +88,11 @@ fn a_message_shows_no_password_and_moves_no_cursor() {
         "engines: ['me:s3cret@node']",
         "engine: 'http://me:s3cret@node'",
         "http: {listen: 'http://me:s3cret@node'}",
+        "otlp: {endpoint: 'ftp://me:s3cret@node/v1'}",
+        "otlp: {headers: {authorization: \"s3cret\\n\"}}",
+        "otlp: {headers: Bearer s3cret}",
+        "otlp:\n  headers:\n    x-key: [s3cret]\n",
+        "otlp:\n  headerz:\n    authorization: s3cret\n",
     ] {
         assert!(!error(text).1.contains("s3cret"), "{}", error(text).1);
     }

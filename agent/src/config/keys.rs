@@ -103,12 +103,12 @@ const KEYS: &[Row] = &[
         "null",
         "Where metrics are posted as OTLP/HTTP protobuf, for example http://127.0.0.1:4318/v1/metrics. null: nowhere.",
     ),
-    ("otlp.interval", "duration", "10s", "How often."),
+    ("otlp.interval", "duration", "10s", "How often, 1s to 1h."),
     (
         "otlp.headers",
         "map of name to text",
         "{}",
-        "Headers of each request, for example {authorization: \"Bearer …\"}.",
+        "Headers of each request, for example {authorization: \"Bearer …\"}; they are never printed.",
     ),
     ("otlp.queue_bytes", "integer", "67108864", "Most that waits on disk while nobody answers; the oldest goes first."),
     (

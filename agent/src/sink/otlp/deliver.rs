@@ -172,7 +172,7 @@ impl Run {
         }
         // After a refusal nothing is said: other batches were taken in between, it would be said again and again.
         if self.failures > 0 {
-            say(format!("OTLP: {} takes batches again, after {} failures", self.peer, self.failures));
+            say(format!("OTLP: {} takes batches again (failed attempts: {})", self.peer, self.failures));
         }
         self.failures = 0;
         if self.said != Some(Failure::Refused) {
