@@ -13,6 +13,8 @@
 
 #[path = "e2e/alerts.rs"]
 mod alerts;
+#[path = "e2e/clients.rs"]
+mod clients;
 #[path = "e2e/otlp.rs"]
 mod otlp;
 
