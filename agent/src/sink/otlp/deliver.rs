@@ -241,6 +241,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::history::Budget;
     use crate::store::{Limits, Place};
 
     #[test]
@@ -249,7 +250,8 @@ mod tests {
         let (hang, hung) = mpsc::channel::<()>();
         let hung = Mutex::new(hung);
         let say = move |_: &str| drop(hung.lock().map(|hung| hung.recv()));
-        let limits = Limits { outbox_bytes: 1 << 20, history_bytes: 0 };
+        let history = Budget { bytes: 0, host: String::new() };
+        let limits = Limits { outbox_bytes: 1 << 20, history };
         let store = Store::start(Place::Dir(PathBuf::from("/dev/null/none")), limits, say).unwrap();
         let shared = Shared::new(store, Tally::new(&Host::at(Path::new("/"))));
         shared.put(vec![1]);
