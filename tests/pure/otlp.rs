@@ -169,11 +169,9 @@ fn every_counter_has_an_origin_and_a_family_has_one_form() {
 #[test]
 fn sums_carry_the_start_that_they_are_counted_from() {
     let mut node = Node::new();
-    let mut encoder = encoder();
-    let first = node.step(1, Bucket::Idle);
-    let began = first.known.stamp.realtime;
-    encoder.encode(&first);
-    let request = encoder.encode(&node.step(1, Bucket::Idle));
+    // Without a store the ledger begins with the process.
+    let began = PROCESS;
+    let request = encoder().encode(&node.step(1, Bucket::Idle));
     for (name, start) in [
         ("gpuprod.gpu.ledger", began.0),
         ("gpuprod.gpu.productive", began.0),
@@ -216,6 +214,9 @@ fn a_new_bucket_begins_with_its_zero() {
     let request = encoder.encode(&node.step(10, Bucket::Headroom));
     assert_eq!(bucket(&request, "idle"), [(first + 11 * SECOND, Some(1.0))]);
     assert_eq!(bucket(&request, "headroom"), [(first + SECOND, Some(0.0)), (first + 11 * SECOND, Some(10.0))]);
+    // A zero so old that a receiver may refuse it, and the batch with it, is left out.
+    let request = encoder.encode(&node.step(3_600, Bucket::Unallocated));
+    assert_eq!(bucket(&request, "unallocated"), [(first + 3_611 * SECOND, Some(3_600.0))]);
 }
 
 #[test]

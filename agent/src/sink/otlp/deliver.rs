@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use gpuprod_collectors::Host;
 use hyper::body::Bytes;
+use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use super::encode::Starts;
+use super::encode::{Encoder, Starts};
 use super::peer::{Outcome, Peer};
 use crate::clock::{Clock, boottime};
 use crate::own::{self, Drop, Failure};
@@ -31,11 +32,11 @@ const AT_ONCE: usize = 16;
 /// A peer that says yes and breaks off has taken the batch by then, whatever it wanted to add.
 const BROKEN: u32 = 5;
 
-/// What outlives a change of the configuration: the figures since the process began, and when that was.
+/// What outlives a change of the configuration: the figures since the process began, and which series were sent.
 #[derive(Clone, Debug)]
 pub struct Tally {
     stats: Arc<Mutex<own::Otlp>>,
-    starts: Starts,
+    encoder: Arc<Mutex<Encoder>>,
 }
 
 impl Tally {
@@ -44,7 +45,8 @@ impl Tally {
     pub fn new(host: &Host) -> Self {
         let stamp = Clock::new(host).stamp();
         let boot = stamp.realtime.saturating_sub(stamp.boottime);
-        Self { stats: Arc::default(), starts: Starts { process: stamp.realtime, boot } }
+        let starts = Starts { process: stamp.realtime, boot };
+        Self { stats: Arc::default(), encoder: Arc::new(Mutex::new(Encoder::new(Resource::default(), starts))) }
     }
 
     /// As of now; the queue is the store's.
@@ -58,8 +60,9 @@ impl Tally {
         stats
     }
 
-    pub(super) fn starts(&self) -> Starts {
-        self.starts
+    /// Used by the tick thread alone.
+    pub(super) fn encoder(&self) -> MutexGuard<'_, Encoder> {
+        self.encoder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stats(&self) -> MutexGuard<'_, own::Otlp> {

@@ -37,6 +37,9 @@ pub enum Origin {
     Foreign,
 }
 
+/// Receivers refuse points that are too old, and the whole batch with them.
+const OLDEST_ZERO: Nanos = Nanos::from_secs(900);
+
 /// By the beginning of the name; the first that fits.
 const ORIGINS: &[(&str, Origin)] = &[
     ("gpuprod.gpu.ledger", Origin::Ledger),
@@ -85,15 +88,18 @@ pub struct Encoder {
     /// Per family, in the order of the lists.
     seen: Vec<Series>,
     last: Option<Nanos>,
-    /// Time of the first frame.
-    first: Option<Nanos>,
 }
 
 impl Encoder {
     /// Has sent nothing yet.
     #[must_use]
     pub fn new(resource: Resource, starts: Starts) -> Self {
-        Self { resource, starts, seen: Vec::new(), last: None, first: None }
+        Self { resource, starts, seen: Vec::new(), last: None }
+    }
+
+    /// Who sends, from now on; series go on.
+    pub fn set_resource(&mut self, resource: Resource) {
+        self.resource = resource;
     }
 
     /// Everything in a frame, at the frame's own time.
@@ -116,9 +122,8 @@ impl Encoder {
 
     fn export(&mut self, frame: &Frame<'_>, now: Nanos) -> Vec<Message> {
         let parents = parents(frame);
-        // Without a store the ledger begins with the process, at its first tick.
-        let first = *self.first.get_or_insert(now);
-        let ledger = frame.own.store.as_ref().map_or(Some(first), |store| store.start);
+        // Without a store the ledger begins with the process.
+        let ledger = frame.own.store.as_ref().map_or(Some(self.starts.process), |store| store.start);
         let mut messages = Vec::new();
         for (place, (metric, up_down)) in families().enumerate() {
             if self.seen.len() <= place {
@@ -214,7 +219,8 @@ fn zero_at(metric: &Metric, before: Option<&Seen>, value: Value, moment: &Moment
         Origin::Process => Some(start),
         Origin::Boot | Origin::Foreign => return None,
     };
-    moment.last.or(first).map(|at| at.max(start)).filter(|at| *at < moment.now)
+    let at = moment.last.or(first)?.max(start);
+    (at < moment.now && moment.now.saturating_sub(at) <= OLDEST_ZERO).then_some(at)
 }
 
 fn point(attributes: Vec<KeyValue>, start: Nanos, at: Nanos, value: Option<Number>) -> NumberDataPoint {

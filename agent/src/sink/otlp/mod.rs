@@ -33,7 +33,7 @@ use crate::store::Store;
 /// The sink.
 #[derive(Debug)]
 pub struct Otlp {
-    encoder: Encoder,
+    tally: Tally,
     interval: Nanos,
     /// Which interval since boot was exported last.
     slot: Option<u64>,
@@ -56,8 +56,8 @@ impl Otlp {
                 Err(words) => say.say(&format!("OTLP: nothing is sent: {words}")),
             }
         });
-        let encoder = Encoder::new(resource(&attributes(settings)), tally.starts());
-        Some(Self { encoder, interval: config.interval, slot: None, shared, sender })
+        tally.encoder().set_resource(resource(&attributes(settings)));
+        Some(Self { tally: tally.clone(), interval: config.interval, slot: None, shared, sender })
     }
 }
 
@@ -65,7 +65,7 @@ impl Sink for Otlp {
     fn accept(&mut self, frame: &Frame<'_>) {
         let slot = frame.known.stamp.boottime.0 / self.interval.0.max(1);
         if self.slot.replace(slot) != Some(slot) {
-            self.shared.put(compressed(&self.encoder.encode(frame).encode_to_vec()));
+            self.shared.put(compressed(&self.tally.encoder().encode(frame).encode_to_vec()));
         }
     }
 }
