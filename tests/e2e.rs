@@ -17,6 +17,8 @@ mod alerts;
 mod clients;
 #[path = "e2e/otlp.rs"]
 mod otlp;
+#[path = "e2e/top.rs"]
+mod top;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
