@@ -8,7 +8,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use crate::config::duration;
 use crate::fit::{Also, Format};
-use crate::top::Address;
+use crate::top::{Address, Since};
 
 /// Was this GPU productive? If not, what starved it, and what did it cost?
 #[derive(Debug, Parser)]
@@ -40,7 +40,7 @@ const TOP_HELP: &str = "A running agent is shown; where none runs, `top` samples
 Keys: e evidence, Tab section, arrows scroll, Space hold, ? help, q quit.\n\
 Of a recording: Space pause, + - speed, left right 10 s, n next finding.\n\
 NO_COLOR is honoured. Without a terminal (a pipe, TERM=dumb) it prints the page of --once.\n\n\
-Examples:\n  gpuprod top\n  gpuprod top --attach http://node7:9749\n  gpuprod top --replay incident.ticks\n  gpuprod top --once";
+Examples:\n  gpuprod top\n  gpuprod top --attach http://node7:9749\n  gpuprod top --since 2h\n  gpuprod top --replay incident.ticks\n  gpuprod top --once";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -149,6 +149,9 @@ pub enum Command {
         /// Show the agent there: its unix socket, or http://host:9749 (then without pids and users)
         #[arg(long, value_name = "ADDR", value_parser = Address::parse)]
         attach: Option<Address>,
+        /// Go back in time: play the agent's history from then on (10m ago, or 2026-11-28T02:00:00Z)
+        #[arg(long, value_name = "TIME", value_parser = Since::parse, conflicts_with_all = ["attach", "replay"])]
+        since: Option<Since>,
         /// Play a recording
         #[arg(long, value_name = "FILE", conflicts_with = "attach")]
         replay: Option<PathBuf>,

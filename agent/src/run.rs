@@ -157,8 +157,13 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             }
             print(out, json, &report, replay::page)?;
         }
-        Command::Top { sampling, attach, replay, once } => {
-            top(Settings::one_shot(&sampling)?, attach, replay.as_deref(), once, (out, err))?;
+        Command::Top { sampling, attach, since, replay, once } => {
+            let from = match (since, replay, attach) {
+                (Some(since), ..) => Some(top::From::History(since)),
+                (None, Some(path), _) => Some(top::From::File(path)),
+                (None, None, attach) => attach.map(top::From::Attached),
+            };
+            top(Settings::one_shot(&sampling)?, from, once, (out, err))?;
         }
         Command::ReleaseGpu { config, time } => return ordered(config.as_deref(), Some(time), out),
         Command::ResumeGpu { config } => return ordered(config.as_deref(), None, out),
@@ -215,8 +220,7 @@ fn ends() -> Result<Stop> {
 /// The screen, or one plain page where there can be none.
 fn top(
     settings: Settings,
-    attach: Option<top::Address>,
-    replay: Option<&Path>,
+    from: Option<top::From>,
     once: bool,
     (out, err): (&mut dyn Write, &mut dyn Write),
 ) -> Result<()> {
@@ -225,24 +229,21 @@ fn top(
         writeln!(err, "note: {why}: one plain page (top --once)")?;
     }
     let plain = once || blind.is_some();
+    let found = if from.is_none() { found(&settings, err)? } else { None };
+    if !plain {
+        let agent = || found.map(|(path, _)| top::From::Attached(top::Address::Socket(path)));
+        return top::run(settings, from.or_else(agent).unwrap_or(top::From::Own), &ends()?, out);
+    }
     let host = settings.host_name();
-    let page = match (replay, attach) {
-        (Some(path), _) if plain => {
-            let (frame, host) = top::last(path, &settings)?;
+    let page = match (from, found) {
+        (Some(top::From::History(since)), _) => top::page_of(since, &settings)?,
+        (Some(top::From::File(path)), _) => {
+            let (frame, host) = top::last(&path, &settings)?;
             top::page(&frame, &host)
         }
-        (Some(path), _) => return top::run(settings, top::From::File(path.to_owned()), &ends()?, out),
-        (None, Some(address)) if plain => top::page(&address.ask()?, &host),
-        (None, Some(address)) => return top::run(settings, top::From::Attached(address), &ends()?, out),
-        (None, None) => match found(&settings, err)? {
-            Some((_, frame)) if plain => top::page(&frame, &host),
-            Some((path, _)) => {
-                let from = top::From::Attached(top::Address::Socket(path));
-                return top::run(settings, from, &ends()?, out);
-            }
-            None if plain => look(&settings, TOP_TIME, |frame| top::page(frame, &host))?,
-            None => return top::run(settings, top::From::Own, &ends()?, out),
-        },
+        (Some(top::From::Attached(address)), _) => top::page(&address.ask()?, &host),
+        (_, Some((_, frame))) => top::page(&frame, &host),
+        (_, None) => look(&settings, TOP_TIME, |frame| top::page(frame, &host))?,
     };
     out.write_all(page.as_bytes())?;
     Ok(())

@@ -32,10 +32,12 @@ pub use view::{Origin, Over, Playing, Section, View};
 pub use words::lost;
 
 use crate::clock::Clock;
+use crate::config::duration;
 use crate::pipeline::Frame;
 use crate::recording::Recording;
 use crate::run::Settings;
 use crate::source::Stop;
+use crate::{history, text};
 use screen::Feed;
 
 /// What is to be shown.
@@ -47,7 +49,33 @@ pub enum From {
     Own,
     /// A recording.
     File(PathBuf),
+    /// The store's history, from a time on.
+    History(Since),
 }
+
+/// A time that has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// So long ago.
+    Ago(Nanos),
+    /// Unix time.
+    At(Nanos),
+}
+
+impl Since {
+    /// `2h`, or an instant as RFC 3339 writes it.
+    ///
+    /// # Errors
+    /// In words, for a flag's message.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        duration::parse(text).map(Self::Ago).or_else(|_| text::instant(text).map(Self::At)).map_err(|_| {
+            format!("{text:?} is no time; write how long ago (90s, 10m, 2h) or when (2026-11-28T02:00:00Z)")
+        })
+    }
+}
+
+/// Own normals take two and a half healthy minutes: this much before the time asked for is judged unseen.
+const WARM: Nanos = Nanos::from_secs(900);
 
 /// Why there will be no screen here: what stdout is, and what the terminal says of itself.
 #[must_use]
@@ -97,6 +125,10 @@ pub fn run(settings: Settings, from: From, stop: &Stop, out: &mut dyn Write) -> 
             let news = feed::own(settings, stop.clone())?;
             screen::show(&mut view, Feed::Live(news), &clock, stop, out)
         }
+        From::History(since) => {
+            let (player, _) = past(since, &settings, clock.stamp().realtime)?;
+            play(player, view(host, Origin::Recording("history".to_owned())), &clock, stop, out)
+        }
         From::File(path) => {
             let header = Recording::open(&path)?.header().clone();
             let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -104,6 +136,50 @@ pub fn run(settings: Settings, from: From, stop: &Stop, out: &mut dyn Write) -> 
             let player = Player::new(open, settings.config.rules.policy(), 1, Nanos(0))?;
             play(player, view(header.host, Origin::Recording(name)), &clock, stop, out)
         }
+    }
+}
+
+/// The store's history around a time: what is before it is judged too, so that own normals are known then.
+///
+/// # Errors
+/// When there is no history from then on.
+pub fn past(since: Since, settings: &Settings, now: Nanos) -> Result<(Player, Nanos)> {
+    let from = match since {
+        Since::Ago(ago) => now.saturating_sub(ago),
+        Since::At(instant) => instant,
+    };
+    let store = settings.config.store_dir().context("no place of the store is known (the key is store.dir)")?;
+    let dir = store.join(history::DIR);
+    let shown = format!("{} (the agent's store keeps it there; --config names another)", dir.display());
+    let begin = from.saturating_sub(WARM);
+    let open = move || -> Result<Ticks> {
+        let ticks =
+            history::between(&dir, begin, now).with_context(|| format!("read the history in {}", dir.display()))?;
+        // A damaged segment is a gap, and the ledger books gaps; the next segment goes on.
+        Ok(Box::new(ticks.filter_map(|tick| tick.ok().map(Ok))))
+    };
+    anyhow::ensure!(
+        open()?.any(|tick| tick.is_ok_and(|tick| tick.stamp.realtime >= from)),
+        "no history from {} on in {shown}",
+        text::utc(from)
+    );
+    Ok((Player::new(open, settings.config.rules.policy(), 1, Nanos(0))?.from(from), from))
+}
+
+/// The page of a time that has passed.
+///
+/// # Errors
+/// When there is no history from then on.
+pub fn page_of(since: Since, settings: &Settings) -> Result<String> {
+    let now = Clock::new(&settings.host).stamp().realtime;
+    let (mut player, from) = past(since, settings, now)?;
+    loop {
+        let frame = player.advance(true, |_| {})?;
+        if let Some(frame) = frame.filter(|frame| frame.known.stamp.realtime >= from || player.playing().ended) {
+            return Ok(page(&frame, &settings.host_name()));
+        }
+        // At the end of what is kept, the last frame was shown already or never will be.
+        anyhow::ensure!(player.playing().seeking, "no tick of the history is at {}", text::utc(from));
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Player {
     speed: u32,
     /// Everything before this place is played fast: baselines are being learnt.
     fast_until: Nanos,
+    /// On its way to the first tick that is not before this instant of the wall clock.
+    skip_to: Nanos,
     /// On its way to a finding that is not among these.
     hunting: Option<Vec<Key>>,
     standing: Vec<Key>,
@@ -74,6 +76,7 @@ impl Player {
             moved: boottime(),
             speed,
             fast_until,
+            skip_to: Nanos(0),
             hunting: None,
             standing: Vec::new(),
             length: None,
@@ -119,11 +122,17 @@ impl Player {
                 self.hunting = None;
                 self.cursor = place;
             }
-            let due = self.next.as_ref().is_some_and(|(_, next)| self.hunting.is_some() || *next <= self.cursor);
+            let due = self.next.as_ref().is_some_and(|(tick, next)| {
+                self.hunting.is_some() || *next <= self.cursor || tick.stamp.realtime < self.skip_to
+            });
             if !due || boottime().saturating_sub(begun) > SLICE {
                 shown = Some(frame.to_owned());
                 break;
             }
+        }
+        if self.skip_to > Nanos(0) && !self.is_behind() {
+            self.skip_to = Nanos(0);
+            self.cursor = self.cursor.max(self.position);
         }
         if self.next.is_none() {
             self.hunting = None;
@@ -131,6 +140,13 @@ impl Player {
             self.cursor = self.position;
         }
         Ok(shown)
+    }
+
+    /// Begins at an instant of the wall clock; what comes before is fed, and not shown.
+    #[must_use]
+    pub fn from(mut self, realtime: Nanos) -> Self {
+        self.skip_to = realtime;
+        self
     }
 
     /// Twice or half as fast.
@@ -155,7 +171,7 @@ impl Player {
         self.pipeline = Pipeline::new(self.policy.clone());
         self.cursor = self.position.saturating_sub(by);
         self.position = Nanos(0);
-        (self.next, self.fetched, self.hunting) = (None, None, None);
+        (self.next, self.fetched, self.hunting, self.skip_to) = (None, None, None, Nanos(0));
         self.standing.clear();
         self.fetch()
     }
@@ -170,7 +186,7 @@ impl Player {
     }
 
     fn is_behind(&self) -> bool {
-        self.next.as_ref().is_some_and(|(_, place)| *place <= self.cursor)
+        self.next.as_ref().is_some_and(|(tick, place)| *place <= self.cursor || tick.stamp.realtime < self.skip_to)
     }
 
     fn fetch(&mut self) -> Result<()> {
