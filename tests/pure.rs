@@ -20,6 +20,8 @@ mod config;
 mod dashboards;
 #[path = "pure/device.rs"]
 mod device;
+#[path = "pure/fit.rs"]
+mod fit;
 #[path = "pure/laws.rs"]
 mod laws;
 #[path = "pure/node.rs"]
