@@ -27,3 +27,5 @@ mod samples;
 mod service;
 #[path = "host/store.rs"]
 mod store;
+#[path = "host/top.rs"]
+mod top;

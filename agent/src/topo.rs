@@ -229,7 +229,8 @@ fn link(device: &PciDevice, pci: &Pci, gpu: Option<&Gpu>) -> Option<(bool, Strin
             None if device.kind.get() == Some(&PciKind::Gpu) => {
                 Some((false, format!("{text}; normal for a GPU that rests")))
             }
-            None => Some((true, text)),
+            None if slot.is_none() => Some((false, format!("{text}; what the port above can do is not known"))),
+            None => Some((true, format!("{text}; both ends can more"))),
         },
     }
 }

@@ -173,13 +173,14 @@ pub fn past(since: Since, settings: &Settings, now: Nanos) -> Result<(Player, Na
 pub fn page_of(since: Since, settings: &Settings) -> Result<String> {
     let now = Clock::new(&settings.host).stamp().realtime;
     let (mut player, from) = past(since, settings, now)?;
+    let mut last = None;
     loop {
-        let frame = player.advance(true, |_| {})?;
-        if let Some(frame) = frame.filter(|frame| frame.known.stamp.realtime >= from || player.playing().ended) {
+        // What stood at that time is what the last tick up to it said.
+        last = player.advance(true, |_| {})?.or(last);
+        if !player.playing().seeking {
+            let frame = last.with_context(|| format!("no tick of the history is at {}", text::utc(from)))?;
             return Ok(page(&frame, &settings.host_name()));
         }
-        // At the end of what is kept, the last frame was shown already or never will be.
-        anyhow::ensure!(player.playing().seeking, "no tick of the history is at {}", text::utc(from));
     }
 }
 
