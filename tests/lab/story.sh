@@ -10,6 +10,7 @@
 #
 # In /out:  phases.csv (phase, first and last second after boot)   pump.csv (the pump's own log: the truth of its rate)
 #           md.csv, disks.csv (the kernel's own words each second)  frames/N.json, frames/N.prom, frames.csv (what the agent says)
+#           (the agent's config is alerts.py's: its alerts go to the host)
 #           hung.csv (what happened when)                           agent.log, check-PHASE.json
 set -u
 . /payload/settings 2>/dev/null
