@@ -41,6 +41,7 @@ def value(page, series):
     return float(found[1]) if found else None
 
 
+is_("systemd/install", "install", "0")
 claim("systemd-analyze verify is clean", text("verify").strip() == "clean", text("verify").strip())
 score = re.search(r"level for gpuprod.service: ([\d.]+)", text("security"))
 claim("systemd-analyze security", bool(score) and float(score[1]) <= 3.0, score and score[1])

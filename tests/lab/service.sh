@@ -21,12 +21,8 @@ journal() { # NAME: what the unit said since the last time
 }
 
 phase install
-install -m 755 /payload/gpuprod /usr/bin/gpuprod
+sh /payload/install /payload/gpuprod; fact install $?
 install -D -m 644 /payload/libgpuprod_fake_nvml.so /usr/lib/gpuprod/libgpuprod_fake_nvml.so
-install -D -m 644 /payload/gpuprod.service /etc/systemd/system/gpuprod.service
-install -D -m 640 /payload/gpuprod.yaml /etc/gpuprod/gpuprod.yaml
-systemd-sysusers /payload/sysusers.conf
-systemd-tmpfiles --create /payload/tmpfiles.conf
 { systemd-analyze verify /etc/systemd/system/gpuprod.service && echo clean; } > $out/verify 2>&1
 systemd-analyze security --no-pager gpuprod.service | tail -1 > $out/security
 
@@ -44,7 +40,6 @@ nvml() { # [FAULT]
   mv /run/fake/new /run/fake/nvml.json
 }
 nvml
-cp /etc/gpuprod/gpuprod.yaml /run/shipped.yaml
 good() { printf 'sampling: {nvml_library: /usr/lib/gpuprod/libgpuprod_fake_nvml.so}\n%s\n' "${1:-}" > /etc/gpuprod/gpuprod.yaml; }
 good
 # The lab's own: where the fake library looks, the device on which it hangs, and one look from inside the sandbox.

@@ -18,6 +18,7 @@ import time
 
 built, clients, seconds = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
 GPUS = 8
+OFTEN, OFTEN_SECONDS = 20, 15
 WARM_UP = 15  # baselines, slow sources and caches have had their first round
 BAR_CPU, BAR_PSS, BAR_P99 = 1 / 3, 24.0, 5.0
 TICK = 1000 / os.sysconf("SC_CLK_TCK")
@@ -97,14 +98,14 @@ def scrape(url):
     return (time.perf_counter() - begin) * 1000, size
 
 
-def scrape_for(url, due, end):
+def scrape_for(url, due, end, every=1):
     gc.disable()
     latencies, size = [], 0
     while due < end:
         time.sleep(max(0.0, due - time.monotonic()))
         latency, size = scrape(url)
         latencies.append(latency)
-        due += 1
+        due += every
     return latencies, size
 
 
@@ -137,9 +138,10 @@ class Program:
         self.cpu = (cpu_ms(self.pids) - self.cpu) / took
         self.pss = [pss_mb(pid) for pid in self.pids]
 
-    def percentile(self, share):
-        ordered = sorted(self.latencies)
-        return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+def percentile(latencies, share):
+    ordered = sorted(latencies)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 def calls_of(path):
@@ -202,10 +204,14 @@ def main(scratch):
         took = time.monotonic() - start
         for program in programs:
             program.end(took)
+        # One after the other and oftener: enough samples for a p99 that is not the machine's one bad moment.
+        for program in programs:
+            now = time.monotonic()
+            program.often, _ = scrapers.apply(scrape_for, (program.url, now, now + OFTEN_SECONDS, 1 / OFTEN))
     finally:
+        lived = time.monotonic() - began
         for program in programs:
             program.process.send_signal(signal.SIGINT if program.name.startswith("nvitop") else signal.SIGTERM)
-        lived = time.monotonic() - began
         for program in programs:
             try:
                 program.process.wait(10)
@@ -225,17 +231,19 @@ with tempfile.TemporaryDirectory(prefix="gpuprod-overhead-") as folder:
 rate = lambda count: f"{count / lived / GPUS:.1f}" if count is not None else "-"
 print(f"{GPUS} fake GPUs, 1 engine, 1 scrape a second, {seconds} s, {os.cpu_count()} CPUs "
       f"(load {os.getloadavg()[0]:.1f}); both peers with what overlaps alone\n")
-print("| | CPU ms/s | PSS MB (parent + child) | scrape p50 ms | p99 ms | page KB | NVML calls per GPU and s |")
+print(f"| | CPU ms/s | PSS MB (parent + child) | scrape each second, ms: p50, p99 | {OFTEN} a second: p50, p99 | page KB "
+      "| NVML calls per GPU and s |")
 print("|---|---|---|---|---|---|---|")
+both = lambda latencies: f"{percentile(latencies, .5):.1f}, {percentile(latencies, .99):.1f}"
 for program, count in zip(programs, (calls[0], None, calls[1])):
     parts = " + ".join(f"{part:.1f}" for part in program.pss)
     parts = f"{sum(program.pss):.1f} ({parts})" if len(program.pss) > 1 else parts
-    print(f"| {program.name} | {program.cpu:.1f} | {parts} | {program.percentile(.5):.1f} | {program.percentile(.99):.1f} "
+    print(f"| {program.name} | {program.cpu:.1f} | {parts} | {both(program.latencies)} | {both(program.often)} "
           f"| {program.size / 1024:.0f} | {rate(count)} |")
 ours, others = programs[0], programs[1:]
 share = ours.cpu / sum(program.cpu for program in others)
 checks = [("CPU, of theirs together", share, BAR_CPU), ("PSS, MB", sum(ours.pss), BAR_PSS),
-          ("p99, ms", ours.percentile(.99), BAR_P99)]
+          (f"p99 at {OFTEN} a second, ms", percentile(ours.often, .99), BAR_P99)]
 print()
 for words, value, bar in checks:
     print(f"{'ok    ' if value < bar else 'MISSED'} {words}: {value:.2f}, bar {bar:.2f}")
