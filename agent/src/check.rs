@@ -211,10 +211,19 @@ fn severity(finding: &Finding) -> Level {
     }
 }
 
+/// At most so many processes of one finding are named.
+const MOST_HOLDERS: usize = 8;
+
 fn words(finding: &Finding) -> Vec<String> {
     let mut lines = vec![format!("{}: {}", finding.rule, text::clean(&finding.summary))];
     if !finding.advice.is_empty() {
         lines.push(format!("do: {}", text::clean(&finding.advice)));
+    }
+    for holder in finding.holders.iter().take(MOST_HOLDERS) {
+        let state = holder.state.map_or_else(|| "gone".to_owned(), |state| format!("state {state}"));
+        let user = holder.uid.map_or_else(String::new, |uid| format!(", user {uid}"));
+        let (comm, cgroup) = (text::clean(&holder.comm), text::clean(&holder.cgroup));
+        lines.push(format!("held by: pid {} ({comm}), {state}{user}, {cgroup}", holder.pid));
     }
     lines
 }

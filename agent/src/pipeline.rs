@@ -107,6 +107,9 @@ impl Frame<'_> {
     #[must_use]
     pub fn public(&self) -> Frame<'static> {
         let mut frame = self.to_owned();
+        for finding in &mut frame.judgement.to_mut().findings {
+            finding.holders.clear();
+        }
         let known = frame.known.to_mut();
         known.proc = None;
         known.cgroup = None;

@@ -13,6 +13,7 @@ pub mod block;
 pub mod cgroup;
 mod decimal;
 pub mod engine;
+pub mod fs;
 #[cfg(test)]
 mod live;
 pub mod md;
@@ -107,6 +108,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(engine::Scraper::new(&options.engines)),
         Box::new(md::Arrays),
         Box::new(block::Devices::default()),
+        Box::new(fs::NetworkMounts),
         Box::new(psi::PressureFiles),
         Box::new(pci::Tree),
         Box::new(numa::Nodes),

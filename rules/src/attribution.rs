@@ -69,7 +69,8 @@ pub(crate) fn disk(view: &View<'_>, name: &str) -> Result<Blame, Rejected> {
     gates(view, name, signals, view.policy.disk_await_ratio)
 }
 
-fn gates(view: &View<'_>, name: &str, signals: &StorageSignals, ratio: f64) -> Result<Blame, Rejected> {
+/// The gates of latency that rose so many times, on a device or a server.
+pub(crate) fn gates(view: &View<'_>, name: &str, signals: &StorageSignals, ratio: f64) -> Result<Blame, Rejected> {
     let track = &signals.latency;
     let reject = |why: String| Rejected { cause: Cause::Storage, of: name.into(), why };
     if !track.mature(view.policy) {
@@ -91,14 +92,20 @@ fn gates(view: &View<'_>, name: &str, signals: &StorageSignals, ratio: f64) -> R
     }
     let in_flight = signals.in_flight.deviation(view.policy);
     let disks = view.unit.path.disks.iter();
-    let waiting: f64 = disks.filter_map(|disk| view.host.signals.disks.get(disk)?.in_flight.latest()).sum();
+    let out: f64 = disks.filter_map(|disk| view.host.signals.disks.get(disk)?.in_flight.latest()).sum();
+    let waiting =
+        if view.host.signals.mounts.contains_key(name) { in_flight.map_or(0.0, |now| now.value) } else { out };
     if waiting < WAITING {
         return Err(reject(format!(
             "{} requests on average are out on the workload's disks: most of the time it waits for none of them",
             Micro::from_f64(waiting)
         )));
     }
-    let victim = view.unit.deviation.as_ref().and_then(|deviation| deviation.onset);
+    // Without a progress source, the victim's trouble begins when its GPU runs out of work.
+    let victim = match &view.unit.deviation {
+        Some(deviation) => deviation.onset,
+        None => view.unit.usage.hungry.since(),
+    };
     // The latest of the beginnings: a sync that was harmless at first, latency that rose before any sync, latency
     // that rose because the reader was throttled, before others' requests made a queue.
     let queued = in_flight.and_then(|in_flight| in_flight.onset);
@@ -117,7 +124,7 @@ fn gates(view: &View<'_>, name: &str, signals: &StorageSignals, ratio: f64) -> R
     let coupled = rho.is_some_and(|rho| rho >= view.policy.coupling_rho);
     let excess = 1.0 - latency.normal / latency.value.max(latency.normal).max(f64::MIN_POSITIVE);
     let waited = view.unit.io_some.as_ref().map_or(0.0, |(some, _)| *some);
-    let doubt = (1.0 - P_DEVIATION)
+    let doubt = if view.unit.deviation.is_some() { 1.0 - P_DEVIATION } else { 1.0 }
         * (1.0 - P_SATURATION)
         * (1.0 - P_ORDER)
         * (1.0 - P_LINK)

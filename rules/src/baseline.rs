@@ -170,6 +170,11 @@ impl Track {
         self.mature(policy).then_some(self.median)
     }
 
+    /// The highest of the healthy blocks: what a device has been seen to give.
+    pub(crate) fn highest(&self) -> Option<f64> {
+        self.healthy.iter().copied().reduce(f64::max)
+    }
+
     pub(crate) fn spread(&self) -> f64 {
         self.spread
     }

@@ -1,7 +1,8 @@
 //! What is known of one unit and of the host at this tick: gathered once, looked at by every rule.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::gpu::Gpu;
@@ -11,7 +12,8 @@ use gpuprod_snapshot::units::Nanos;
 use crate::baseline::Deviation;
 use crate::join::StoragePath;
 use crate::signals::{EngineSignals, Signals};
-use crate::{UnitId, Weight};
+use crate::usage::Usage;
+use crate::{Holder, UnitId, Weight};
 
 /// Whether there is work to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,44 @@ pub(crate) struct UnitFacts<'a> {
     /// Threads of the workload in uninterruptible sleep, and where the first waits.
     pub(crate) blocked: Option<(u32, Option<String>)>,
     pub(crate) throttled: bool,
+    /// Whether it is a MIG instance, and whether it is the rest that no instance has.
+    pub(crate) mig: bool,
+    pub(crate) rest: bool,
+    /// What it did lately.
+    pub(crate) usage: Usage,
+    /// Who holds it.
+    pub(crate) holders: Vec<Holder>,
+    /// Its holders as far as they could not be looked at, or the whole list.
+    pub(crate) hidden: bool,
+    /// Whose it is, in words that may be shown to anybody.
+    pub(crate) owner: Option<String>,
+    /// What makes it look as if a person worked on it.
+    pub(crate) interactive: Option<String>,
+    /// The youngest holder's age.
+    pub(crate) age: Option<Nanos>,
+    /// A holder listens on this port.
+    pub(crate) listens: Option<u16>,
+    /// Why a rank of the workload may be on another node; nothing when none can be.
+    pub(crate) elsewhere: Option<String>,
+    /// Mount points of network file systems that the workload has open.
+    pub(crate) mounts: BTreeSet<String>,
+    /// Bytes per second that the workload moves, by device number.
+    pub(crate) io_by_device: BTreeMap<(u32, u32), f64>,
+    /// The other units of the same workload.
+    pub(crate) kin: Vec<Kin>,
+}
+
+/// Another unit of the same workload.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Kin {
+    pub(crate) name: String,
+    /// Nothing runs on it, since.
+    pub(crate) still: Option<Nanos>,
+    /// It spins, since.
+    pub(crate) spins: Option<Nanos>,
+    pub(crate) util: Option<f64>,
+    /// Why a rank of it may be on another node.
+    pub(crate) elsewhere: Option<String>,
 }
 
 impl UnitFacts<'_> {

@@ -10,6 +10,7 @@ use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::gpu::{Gpu, Gpus};
 use gpuprod_snapshot::host::{Pressure, Pressures, Process, Psi};
 use gpuprod_snapshot::storage::{Block, Md};
+use gpuprod_snapshot::tenant::Cgroup;
 use gpuprod_snapshot::units::Nanos;
 
 use crate::facts::{Demand, UnitFacts};
@@ -18,6 +19,7 @@ use crate::signals::Signals;
 use crate::unit::{Unit, Units, nameless};
 use crate::window::Window;
 use crate::{Policy, UnitId, Weight, WeightSource, weight};
+use crate::{holders, kin};
 
 /// Clock-event bits that mean "held down against the will of the load": software and hardware thermal,
 /// hardware slowdown, power brake. The software power cap (0x4) is normal for a GPU at its limit.
@@ -25,13 +27,16 @@ const THROTTLE_BITS: u64 = 0x8 | 0x20 | 0x40 | 0x80;
 
 /// The readings of this tick that facts are made of.
 pub(crate) struct Gather<'a> {
-    window: &'a Window,
+    pub(crate) window: &'a Window,
     signals: &'a Signals,
-    now: Nanos,
+    pub(crate) now: Nanos,
     gpus: Option<&'a Gpus>,
-    engines: &'a [Engine],
-    processes: BTreeMap<u32, &'a Process>,
-    block: Option<&'a Block>,
+    pub(crate) engines: &'a [Engine],
+    pub(crate) processes: BTreeMap<u32, &'a Process>,
+    /// Whether the process table could be read at all.
+    pub(crate) looked: bool,
+    pub(crate) cgroups: BTreeMap<&'a str, &'a Cgroup>,
+    pub(crate) block: Option<&'a Block>,
     md: Option<&'a Md>,
 }
 
@@ -39,13 +44,16 @@ impl<'a> Gather<'a> {
     pub(crate) fn new(window: &'a Window, signals: &'a Signals) -> Self {
         let engines = window.value(Source::Engine, |tick| &tick.engine).get().map(|engines| engines.engines.as_slice());
         let processes = window.value(Source::Proc, |tick| &tick.proc).get().map(|all| all.processes.as_slice());
+        let cgroups = window.value(Source::Cgroup, |tick| &tick.cgroup).get().map(|all| all.cgroups.as_slice());
         Self {
             window,
             signals,
             now: window.last.stamp.boottime,
             gpus: window.value(Source::Gpu, |tick| &tick.gpu).get().copied(),
             engines: engines.unwrap_or_default(),
+            looked: processes.is_some(),
             processes: join::by_pid(processes.unwrap_or_default()),
+            cgroups: cgroups.unwrap_or_default().iter().map(|cgroup| (cgroup.path.as_str(), cgroup)).collect(),
             block: window.value(Source::Block, |tick| &tick.block).get().copied(),
             md: window.value(Source::Md, |tick| &tick.md).get().copied(),
         }
@@ -66,6 +74,7 @@ impl<'a> Gather<'a> {
             };
             facts.push(self.unit(id, unit, family, path, sole, policy));
         }
+        kin::introduce(&mut facts);
         facts
     }
 
@@ -111,6 +120,15 @@ impl<'a> Gather<'a> {
             && matches!(demand, Demand::Present { .. })
             && weight.w.rest() >= floor;
         unit.deficit_since = deficit.then(|| unit.deficit_since.unwrap_or(self.now));
+        let readings = self.readings(unit, gpu, signals, &family);
+        let holders = self.holders(unit, gpu, readings.memory, policy);
+        holders::remember(unit, &holders, engine, readings.memory, policy);
+        let refused = self.refused(unit);
+        let life = holders::life(unit, &holders, refused, readings.memory, policy);
+        unit.usage.step(self.now, &readings, &life, policy);
+        if holders.stopped() {
+            unit.usage.stopped = Some(self.now);
+        }
         let throttled = gpu.and_then(|gpu| gpu.clock_reasons.copied()).is_some_and(|bits| bits & THROTTLE_BITS != 0);
         UnitFacts {
             id: id.clone(),
@@ -126,15 +144,32 @@ impl<'a> Gather<'a> {
             io_some: self.pressure(&family, |pressures| &pressures.io),
             cpu_some: self.pressure(&family, |pressures| &pressures.cpu).map(|(some, _)| some),
             blocked: self.blocked(&family),
+            owner: self.owner(&family),
+            interactive: self.interactive(&family),
+            mounts: self.mounts(&family),
+            io_by_device: self.io_by_device(&family),
             family,
             path,
             throttled,
+            mig,
+            rest: unit.is_rest(),
+            usage: unit.usage.clone(),
+            hidden: holders.hidden,
+            age: holders
+                .found
+                .iter()
+                .filter_map(|process| Some(self.now.saturating_sub(process.start.copied()?)))
+                .min(),
+            listens: holders.found.iter().find_map(|process| process.listens.get()?.first().copied()),
+            elsewhere: holders.elsewhere(),
+            holders: holders.shown(),
+            kin: Vec::new(),
         }
     }
 
     /// Share of the last interval in which some task of the workload waited: of its own cgroup where it has
     /// one, else of the whole system.
-    fn pressure(
+    pub(crate) fn pressure(
         &self,
         family: &BTreeSet<u32>,
         which: fn(&Pressures) -> &gpuprod_snapshot::Reading<Pressure>,
@@ -144,14 +179,14 @@ impl<'a> Gather<'a> {
             let path = self.processes.get(pid)?.cgroup.get().filter(|path| path.as_str() != "/")?;
             let find =
                 |psi: &'a Psi| psi.cgroups.iter().find(|cgroup| &cgroup.path == path).map(|cgroup| &cgroup.pressures);
-            Some((find(old)?, find(new)?, path.clone()))
+            Some((find(old)?, find(new)?, "the workload's cgroup"))
         });
-        let (old, new, of) = own.unwrap_or_else(|| (&old.system, &new.system, "system".into()));
+        let (old, new, of) = own.unwrap_or_else(|| (&old.system, &new.system, "the whole system"));
         let waited = which(new).get()?.some.total.checked_sub(which(old).get()?.some.total)?;
-        Some(((waited.as_secs_f64() / between.as_secs_f64()).min(1.0), of))
+        Some(((waited.as_secs_f64() / between.as_secs_f64()).min(1.0), of.into()))
     }
 
-    fn blocked(&self, family: &BTreeSet<u32>) -> Option<(u32, Option<String>)> {
+    pub(crate) fn blocked(&self, family: &BTreeSet<u32>) -> Option<(u32, Option<String>)> {
         let mut known = false;
         let (mut threads, mut place) = (0_u32, None);
         for process in family.iter().filter_map(|pid| self.processes.get(pid)) {

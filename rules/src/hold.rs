@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::rule::{Claim, Outcome};
+use crate::rule::{Claim, Hold, Outcome};
 use crate::{Cause, Policy, RuleId, Severity, UnitId, entries};
 
 /// Holds of all rules, by rule and unit.
@@ -53,20 +53,27 @@ impl Holds {
     }
 
     /// Takes in what a rule says of a unit now.
-    pub(crate) fn update(&mut self, rule: RuleId, unit: &UnitId, outcome: Outcome, now: Now, policy: &Policy) {
+    pub(crate) fn update(
+        &mut self,
+        (rule, hold): (RuleId, Hold),
+        unit: &UnitId,
+        outcome: Outcome,
+        now: Now,
+        policy: &Policy,
+    ) {
         let key = (rule, unit.clone());
         let held = self.active.get_mut(&key);
         match (outcome, held) {
-            (Outcome::Claim(claim), Some(active)) => active.renew(claim, now, policy),
+            (Outcome::Claim(claim), Some(active)) => active.renew(claim, now, hold, policy),
             (Outcome::Claim(claim), None) => {
-                if claim.severity == Severity::Info || held_long_enough(&claim, now, policy) {
+                if claim.severity == Severity::Info || held_long_enough(&claim, now, hold) {
                     self.active.insert(key, Active::begin(claim, now));
                 }
             }
             (_, Some(active)) => {
                 active.current = false;
                 // What blames nobody ends at once; blame must stay away for a while before it is lifted.
-                if active.claim.severity == Severity::Info || active.quiet_for(now) >= policy.starved_clear_ns {
+                if active.claim.severity == Severity::Info || active.quiet_for(now) >= hold.leave {
                     self.active.remove(&key);
                 }
             }
@@ -80,7 +87,7 @@ impl Active {
         now.boottime.saturating_sub(*self.quiet_since.get_or_insert(now.boottime))
     }
 
-    fn renew(&mut self, claim: Claim, now: Now, policy: &Policy) {
+    fn renew(&mut self, claim: Claim, now: Now, hold: Hold, policy: &Policy) {
         let blamed = self.claim.severity > Severity::Info;
         let blames = claim.severity > Severity::Info;
         // Blame that has named an object keeps it: information, another object or none is, for the held one, silence,
@@ -89,12 +96,12 @@ impl Active {
         let elsewhere = named && claim.object != self.claim.object;
         if blamed && (!blames || elsewhere) {
             self.current = false;
-            if self.quiet_for(now) >= policy.starved_clear_ns {
+            if self.quiet_for(now) >= hold.leave {
                 *self = Self::begin(claim, now);
             }
         } else if !blamed && blames {
             // Blame follows information when its own hold is over.
-            if held_long_enough(&claim, now, policy) {
+            if held_long_enough(&claim, now, hold) {
                 *self = Self::begin(claim, now);
             }
         } else if claim.object == self.claim.object {
@@ -120,6 +127,6 @@ impl Active {
     }
 }
 
-fn held_long_enough(claim: &Claim, now: Now, policy: &Policy) -> bool {
-    now.boottime.saturating_sub(claim.onset) >= policy.starved_for_ns
+fn held_long_enough(claim: &Claim, now: Now, hold: Hold) -> bool {
+    now.boottime.saturating_sub(claim.onset) >= hold.enter
 }

@@ -15,7 +15,7 @@ use crate::rule::{Outcome, RULES, View};
 use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
-use crate::{Finding, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, UnitId, vital};
+use crate::{Cause, Finding, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, UnitId, vital};
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
 const LEARNT_FOR: Nanos = Nanos::from_secs(7 * 24 * 3600);
@@ -103,7 +103,7 @@ impl Judge {
                 let active = self.holds.is_active(rule.id, &unit.id);
                 let outcome = (rule.judge)(&View { unit, host: &host, policy: &self.policy, active });
                 let status = status(&outcome);
-                self.holds.update(rule.id, &unit.id, outcome, now, &self.policy);
+                self.holds.update((rule.id, (rule.hold)(&self.policy)), &unit.id, outcome, now, &self.policy);
                 let active = self.holds.is_active(rule.id, &unit.id);
                 reports.push(RuleReport { rule: rule.id, unit: unit.id.clone(), status, active });
             }
@@ -111,7 +111,11 @@ impl Judge {
         let units = facts.iter().map(|unit| {
             let blame = RULES.iter().find_map(|rule| {
                 let active = self.holds.get(rule.id, &unit.id)?;
-                (active.claim.severity > Severity::Info).then_some(active)
+                // A wait for a peer elsewhere is told and booked, and nobody is paged for it.
+                let blames = active.claim.severity > Severity::Info || active.claim.cause.is_some();
+                // Holding ends with the first sign of life, whatever the finding waits for: it hides nobody else.
+                let over = matches!(active.claim.cause, Some(Cause::Squat | Cause::Stall)) && !active.current;
+                (blames && !over).then_some(active)
             });
             (unit, blame)
         });
@@ -151,6 +155,7 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         if blamed {
             suspect.disks.extend(unit.path.disks.iter().cloned());
             suspect.arrays.extend(unit.path.arrays.iter().cloned());
+            suspect.mounts.extend(unit.mounts.iter().cloned());
         }
     }
     for array in host.md.into_iter().flat_map(|md| &md.arrays) {
@@ -202,6 +207,7 @@ fn findings(holds: &Holds) -> Vec<Finding> {
                 rejected: claim.rejected,
                 also: also.into_iter().collect(),
                 advice: claim.advice,
+                holders: claim.holders,
             })
         })
         .collect();

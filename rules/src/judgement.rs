@@ -140,6 +140,26 @@ pub struct Finding {
     pub also: Vec<RuleId>,
     /// What to do.
     pub advice: String,
+    /// Which processes it is about. Not for everybody: pids, commands and users.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<Holder>,
+}
+
+/// A process that holds a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its pid.
+    pub pid: u32,
+    /// Its name as the kernel keeps it; empty when it cannot be read.
+    pub comm: String,
+    /// Its user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Its state letter; none for one that is not in the process table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<char>,
+    /// Its cgroup; empty when it cannot be read.
+    pub cgroup: String,
 }
 
 /// One reading that a verdict rests on.

@@ -14,24 +14,30 @@ mod entries;
 mod facts;
 mod gather;
 mod hold;
+mod holders;
 mod join;
 mod judge;
 mod judgement;
+mod kin;
 pub mod ledger;
 mod number;
 mod policy;
+mod reading;
 mod rule;
 mod signals;
 mod state;
 mod unit;
+mod usage;
 mod vital;
+mod wait;
 mod weight;
 mod window;
 mod words;
 
 pub use judge::Judge;
 pub use judgement::{
-    Evidence, Finding, Judgement, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity, UnitId, UnitJudgement,
+    Evidence, Finding, Holder, Judgement, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity, UnitId,
+    UnitJudgement,
 };
 pub use ledger::Ledger;
 pub use number::{Micro, Part};

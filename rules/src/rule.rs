@@ -7,10 +7,12 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 
 use crate::facts::{HostFacts, UnitFacts};
-use crate::{Cause, Evidence, Part, Policy, Rejected, RuleId, Severity};
+use crate::{Cause, Evidence, Holder, Part, Policy, Rejected, RuleId, Severity};
 
 mod busy_but_starved;
+mod io_stall;
 mod raid_rebuild_impact;
+mod squatter;
 
 /// One unit and the host, with the thresholds in force: all that a rule may look at.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +66,18 @@ pub struct Claim {
     pub rejected: Vec<Rejected>,
     /// What to do.
     pub advice: String,
+    /// Which processes it is about.
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+}
+
+/// How long a claim must stand before it is a finding, and how long it must be away before the finding ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// From the first bad block.
+    pub enter: Nanos,
+    /// Of silence.
+    pub leave: Nanos,
 }
 
 /// An entry of the list of rules.
@@ -73,11 +87,28 @@ pub struct Rule {
     pub id: RuleId,
     /// Looks at a view.
     pub judge: fn(&View<'_>) -> Outcome,
+    /// Its hold times.
+    pub hold: fn(&Policy) -> Hold,
+}
+
+const fn starved(policy: &Policy) -> Hold {
+    Hold { enter: policy.starved_for_ns, leave: policy.starved_clear_ns }
 }
 
 /// All rules, in order of precedence: of several that claim the same object, the first names the finding and
 /// the others are attached to it.
 pub const RULES: &[Rule] = &[
-    Rule { id: RuleId::RaidRebuildImpact, judge: raid_rebuild_impact::judge },
-    Rule { id: RuleId::BusyButStarved, judge: busy_but_starved::judge },
+    // Its variants have hold times of their own, which the rule looks at.
+    Rule {
+        id: RuleId::Squatter,
+        judge: squatter::judge,
+        hold: |policy| Hold { enter: Nanos(0), leave: policy.starved_clear_ns },
+    },
+    Rule { id: RuleId::RaidRebuildImpact, judge: raid_rebuild_impact::judge, hold: starved },
+    Rule {
+        id: RuleId::IoStall,
+        judge: io_stall::judge,
+        hold: |policy| Hold { enter: policy.io_stall_for_ns, leave: policy.io_stall_clear_ns },
+    },
+    Rule { id: RuleId::BusyButStarved, judge: busy_but_starved::judge, hold: starved },
 ];

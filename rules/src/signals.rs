@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 
 use gpuprod_snapshot::engine::Engine;
-use gpuprod_snapshot::storage::{IoCounters, MemberFlag, SyncState};
+use gpuprod_snapshot::storage::{FsMount, IoCounters, MemberFlag, SyncState};
 use gpuprod_snapshot::units::{Nanos, to_f64};
 use gpuprod_snapshot::{Source, Tick};
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,9 @@ pub(crate) struct Signals {
     /// By array: of its members in sync.
     #[serde(with = "entries")]
     pub(crate) arrays: BTreeMap<String, StorageSignals>,
+    /// By mount point: network file systems that count.
+    #[serde(default, with = "entries")]
+    pub(crate) mounts: BTreeMap<String, StorageSignals>,
     block: Option<u64>,
 }
 
@@ -62,8 +65,31 @@ pub(crate) struct StorageSignals {
     /// Operations in flight, on average (Little: time summed over operations, per time). Latency alone can rise
     /// because the reader was throttled into bursts; then less is in flight, not more.
     pub(crate) in_flight: Track,
+    /// Bytes per second.
+    #[serde(default = "throughput")]
+    pub(crate) throughput: Track,
+    /// Requests are out and none has come back, since.
+    #[serde(default)]
+    pub(crate) stuck_since: Option<Nanos>,
     /// The sync under way was first seen at.
     pub(crate) sync_since: Option<Nanos>,
+    /// A sync was last seen at.
+    #[serde(default)]
+    pub(crate) synced: Option<Nanos>,
+}
+
+fn throughput() -> Track {
+    Track::new(Worse::Lower, ENOUGH_SECONDS)
+}
+
+/// What happened between two readings of a device.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    operations: f64,
+    millis: f64,
+    bytes: f64,
+    /// Requests are out, and nothing was done in all the time between.
+    stuck: bool,
 }
 
 impl StorageSignals {
@@ -71,18 +97,25 @@ impl StorageSignals {
         Self {
             latency: Track::new(Worse::Higher, ENOUGH_OPERATIONS),
             in_flight: Track::new(Worse::Higher, ENOUGH_SECONDS),
+            throughput: throughput(),
+            stuck_since: None,
             sync_since: None,
+            synced: None,
         }
     }
 
-    fn add(&mut self, operations: f64, millis: f64, seconds: f64) {
-        self.latency.add(millis, operations);
-        self.in_flight.add(millis / 1e3, seconds);
+    fn add(&mut self, step: Step, between: Nanos, now: Nanos) {
+        let seconds = between.as_secs_f64();
+        self.latency.add(step.millis, step.operations);
+        self.in_flight.add(step.millis / 1e3, seconds);
+        self.throughput.add(step.bytes, seconds);
+        self.stuck_since = step.stuck.then(|| self.stuck_since.unwrap_or(now.saturating_sub(between)));
     }
 
     fn close(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
         self.latency.close(start, healthy, policy);
         self.in_flight.close(start, healthy, policy);
+        self.throughput.close(start, healthy, policy);
     }
 }
 
@@ -95,6 +128,9 @@ pub(crate) struct Suspect {
     pub(crate) disks: BTreeSet<String>,
     /// Arrays likewise.
     pub(crate) arrays: BTreeSet<String>,
+    /// Network mounts likewise.
+    #[serde(default)]
+    pub(crate) mounts: BTreeSet<String>,
 }
 
 impl Signals {
@@ -115,6 +151,9 @@ impl Signals {
         }
         if tick.block.is_some() {
             self.storage(window);
+        }
+        if tick.fs.is_some() {
+            self.remote(window);
         }
     }
 
@@ -147,6 +186,9 @@ impl Signals {
         for (name, array) in &mut self.arrays {
             array.close(start, !suspect.arrays.contains(name), policy);
         }
+        for (point, mount) in &mut self.mounts {
+            mount.close(start, !suspect.mounts.contains(point), policy);
+        }
     }
 
     fn engines(&mut self, window: &Window, policy: &Policy) {
@@ -166,17 +208,17 @@ impl Signals {
         let Some((old, new, between)) = window.pair(|tick| &tick.block) else {
             return;
         };
-        let seconds = between.as_secs_f64();
-        let mut deltas: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        let now = window.last.stamp.boottime;
+        let mut deltas: BTreeMap<&str, Step> = BTreeMap::new();
         for device in &new.devices {
             let before = old.devices.iter().find(|before| before.name == device.name && before.dev == device.dev);
             let counters = before.and_then(|before| before.io.get()).zip(device.io.get());
-            let Some((operations, millis)) = counters.and_then(|(before, after)| latency(before, after)) else {
+            let Some(step) = counters.and_then(|(before, after)| step(before, after)) else {
                 continue;
             };
-            deltas.insert(&device.name, (operations, millis));
+            deltas.insert(&device.name, step);
             let disk = self.disks.entry(device.name.clone()).or_insert_with(StorageSignals::new);
-            disk.add(operations, millis, seconds);
+            disk.add(step, between, now);
         }
         let Some(md) = window.value(Source::Md, |tick| &tick.md).get().copied() else {
             return;
@@ -184,18 +226,42 @@ impl Signals {
         for array in &md.arrays {
             let signals = self.arrays.entry(array.name.clone()).or_insert_with(StorageSignals::new);
             let running = array.sync.get() == Some(&SyncState::Running);
-            let now = window.last.stamp.boottime;
             signals.sync_since = running.then(|| signals.sync_since.unwrap_or(now));
+            if running {
+                signals.synced = Some(now);
+            }
             // The member that is being written tells nothing about what a reader waits for.
             let mut steady = array.clone();
             steady.members.retain(|member| {
                 !member.has(&MemberFlag::Faulty) && !member.has(&MemberFlag::Spare) && !member.has(&MemberFlag::Journal)
             });
             for disk in disks_of(&steady, new, md) {
-                if let Some((operations, millis)) = deltas.get(disk.as_str()) {
-                    signals.add(*operations, *millis, seconds);
+                if let Some(step) = deltas.get(disk.as_str()) {
+                    signals.add(*step, between, now);
                 }
             }
+        }
+    }
+}
+
+impl Signals {
+    fn remote(&mut self, window: &Window) {
+        let Some((old, new, between)) = window.pair(|tick| &tick.fs) else {
+            return;
+        };
+        let now = window.last.stamp.boottime;
+        for mount in &new.mounts {
+            let Some(before) = old.mounts.iter().find(|before| before.point == mount.point) else { continue };
+            let delta = |pick: fn(&FsMount) -> Option<u64>| pick(mount)?.checked_sub(pick(before)?).map(to_f64);
+            let (Some(operations), Some(nanos)) =
+                (delta(|fs| fs.ops.copied()), delta(|fs| fs.rtt.copied().map(|rtt| rtt.0)))
+            else {
+                continue;
+            };
+            let read = delta(|fs| fs.read.copied().map(|bytes| bytes.0)).unwrap_or(0.0);
+            let stuck = operations <= 0.0 && mount.unanswered.copied().is_some_and(|requests| requests > 0);
+            let step = Step { operations, millis: nanos / 1e6, bytes: read, stuck };
+            self.mounts.entry(mount.point.clone()).or_insert_with(StorageSignals::new).add(step, between, now);
         }
     }
 }
@@ -294,10 +360,17 @@ fn work(before: &Engine, after: &Engine) -> Option<f64> {
     }
 }
 
-/// Operations and their milliseconds between two lines of diskstats; the millisecond counters wrap at 2^32.
-fn latency(before: &IoCounters, after: &IoCounters) -> Option<(f64, f64)> {
+/// What happened between two lines of diskstats; the millisecond counters wrap at 2^32.
+fn step(before: &IoCounters, after: &IoCounters) -> Option<Step> {
     let operations = after.reads.checked_sub(before.reads)?.checked_add(after.writes.checked_sub(before.writes)?)?;
+    let sectors = after.sectors_read.checked_sub(before.sectors_read)?;
+    let sectors = sectors.checked_add(after.sectors_written.checked_sub(before.sectors_written)?)?;
     let millis =
         u64::from(after.read_ms.wrapping_sub(before.read_ms)) + u64::from(after.write_ms.wrapping_sub(before.write_ms));
-    Some((to_f64(operations), to_f64(millis)))
+    Some(Step {
+        operations: to_f64(operations),
+        millis: to_f64(millis),
+        bytes: to_f64(sectors) * 512.0,
+        stuck: operations == 0 && after.in_flight > 0 && before.in_flight > 0,
+    })
 }

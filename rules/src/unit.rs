@@ -15,6 +15,7 @@ use crate::facts::{Demand, UnitFacts};
 use crate::gather::{display, find};
 use crate::hold::{Active, Now};
 use crate::state::split;
+use crate::usage::Usage;
 use crate::weight::PowerNormal;
 use crate::window::Window;
 use crate::{
@@ -55,6 +56,8 @@ pub(crate) struct Unit {
     pub(crate) engine: Option<String>,
     pub(crate) power: PowerNormal,
     pub(crate) deficit_since: Option<Nanos>,
+    #[serde(default)]
+    pub(crate) usage: Usage,
     recovered_since: Option<Nanos>,
     xid_at: Option<Nanos>,
     state: Option<(State, Nanos)>,
@@ -116,6 +119,7 @@ impl Units {
                 engine: None,
                 power: PowerNormal::default(),
                 deficit_since: None,
+                usage: Usage::default(),
                 recovered_since: None,
                 xid_at: None,
                 state: None,
@@ -157,11 +161,21 @@ impl Unit {
         self.gpu(gpus)?.instances.iter().find(|instance| instance.gi == gi)
     }
 
+    /// The unpartitioned rest of a GPU under MIG.
+    pub(crate) const fn is_rest(&self) -> bool {
+        self.rest
+    }
+
     /// Pids with a context on the unit.
     pub(crate) fn pids(&self, gpus: Option<&Gpus>) -> Vec<u32> {
         let processes = self.gpu(gpus).and_then(|gpu| gpu.processes.get());
         let own = processes.into_iter().flatten().filter(|process| self.gi.is_none() || process.gi == self.gi);
         if self.rest { Vec::new() } else { own.map(|process| process.pid).collect() }
+    }
+
+    /// The same on a device that was found already.
+    pub(crate) fn pids_on(&self, gpu: Option<&Gpu>) -> Vec<u32> {
+        if self.rest { Vec::new() } else { gpu.map_or_else(Vec::new, |gpu| self.pids_of(gpu)) }
     }
 
     pub(crate) fn name(&self, id: &UnitId) -> String {
@@ -284,6 +298,13 @@ fn state(
     if let (Some(missing), false) = (gpus.missing(), tokens) {
         return State::Unknown(reason(missing));
     }
+    // What a rule says of a holder stands above what the process list says: the dead are not on it, and an engine
+    // that is gone for good looks like one that loads. It ends with the first reading that says otherwise.
+    match blame.filter(|active| active.current).and_then(|active| active.claim.cause) {
+        Some(Cause::Squat) => return State::Squatted,
+        Some(Cause::Stall) => return State::Stalled,
+        _ => {}
+    }
     if unit.allocated(facts) == Some(false) {
         return State::Unallocated;
     }
@@ -297,7 +318,8 @@ fn state(
         return State::Throttled;
     }
     let lasts = unit.recovered_since.is_none_or(|since| now.boottime.saturating_sub(since) < STARVED_LEAVES);
-    if let (Some(cause), true) = (blame.and_then(|active| active.claim.cause), lasts) {
+    let cause = blame.and_then(|active| active.claim.cause);
+    if let (Some(cause), true) = (cause.filter(|cause| !matches!(cause, Cause::Squat | Cause::Stall)), lasts) {
         return State::Starved(cause);
     }
     let busy = facts.util.is_some_and(|util| util > 0.0) || matches!(facts.demand, Demand::Present { .. });
@@ -312,7 +334,7 @@ fn state(
 }
 
 /// An engine's process holds the GPU and its page is not there yet: the port is bound before it listens.
-fn loading(facts: &UnitFacts<'_>) -> bool {
+pub(crate) fn loading(facts: &UnitFacts<'_>) -> bool {
     facts
         .engine
         .is_some_and(|engine| engine.page.missing() == Some(Missing::Gone) && engine.generation_tokens.get().is_none())

@@ -147,5 +147,6 @@ fn finding() -> Finding {
         rejected: Vec::new(),
         also: Vec::new(),
         advice: String::new(),
+        holders: Vec::new(),
     }
 }

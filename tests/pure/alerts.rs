@@ -56,6 +56,7 @@ fn finding(rule: RuleId, subject: &str, severity: Severity) -> Finding {
         rejected: vec![Rejected { cause: Cause::Kv, of: String::new(), why: "KV cache 60 % full".to_owned() }],
         also: Vec::new(),
         advice: "find the failed disk".to_owned(),
+        holders: Vec::new(),
     }
 }
 

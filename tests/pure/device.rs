@@ -4,9 +4,10 @@ use std::path::Path;
 
 use gpuprod::pipeline::Pipeline;
 use gpuprod::recording::Recording;
-use gpuprod_rules::{State, WeightSource};
-use gpuprod_snapshot::Tick;
+use gpuprod_rules::{Severity, State, WeightSource};
 use gpuprod_snapshot::gpu::Gpu;
+use gpuprod_snapshot::units::Nanos;
+use gpuprod_snapshot::{Reading, Tick};
 
 fn ticks(state: &str) -> Vec<Tick> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/recordings/h200/{state}.ticks"));
@@ -80,5 +81,63 @@ fn a_bare_gpu_is_unallocated() {
     let mut pipeline = Pipeline::default();
     for tick in ticks("bare_idle").iter().filter(|tick| gpu(tick).is_some()) {
         assert_eq!(pipeline.feed(tick).judgement.units[0].state, State::Unallocated);
+    }
+}
+
+/// The same seconds over and over, on a clock that goes on, so that hold times of minutes pass.
+fn lasting(state: &str, seconds: u64, change: impl Fn(&mut Tick)) -> Vec<Tick> {
+    let once: Vec<Tick> = ticks(state).into_iter().filter(|tick| gpu(tick).is_some()).collect();
+    let mut all = Vec::new();
+    for second in 0..seconds {
+        let mut tick = once[usize::try_from(second).unwrap() % once.len()].clone();
+        let shift = |at: Nanos, base: Nanos| Nanos(at.0 + second * 1_000_000_000 + 10_000_000_000_000 - base.0);
+        let base = tick.stamp.boottime;
+        macro_rules! shift { ($($source:ident)+) => { $(
+            if let Some(sample) = &mut tick.$source { sample.at = shift(Nanos(sample.at.0.max(base.0 - 900_000_000)), base); }
+        )+ } }
+        shift!(gpu xid engine md block psi pci numa proc cgroup);
+        (tick.stamp.boottime, tick.stamp.monotonic) = (shift(base, base), shift(base, base));
+        change(&mut tick);
+        all.push(tick);
+    }
+    all
+}
+
+fn local(tick: &mut Tick) {
+    if let Some(Reading::Value(all)) = tick.proc.as_mut().map(|sample| &mut sample.value) {
+        for process in &mut all.processes {
+            (process.remote_peers, process.rdma) = (0.into(), false.into());
+        }
+    }
+}
+
+/// What a quarter of an hour of each known state is called, on real numbers.
+#[test]
+fn real_states_are_squatting_or_not() {
+    let nothing = None;
+    let squatted = State::Squatted.as_str();
+    let expected: [(&str, fn(&mut Tick), Option<(&str, Severity)>, &str); 9] = [
+        ("bare_idle", |_| (), nothing, "unallocated"),
+        // A context takes four thousandths of the memory: whoever comes finds room.
+        ("context_small", |_| (), nothing, "idle"),
+        ("memory_held", |_| (), Some(("seed_signature", Severity::Warn)), squatted),
+        // These recordings do not say where its peers are, so that nobody may be paged.
+        ("one_block_spin", |_| (), Some(("peer_wait", Severity::Info)), "starved"),
+        ("one_block_spin", local, Some(("hung_spin", Severity::Critical)), "stalled"),
+        ("memory_copy", local, nothing, "productive"),
+        ("matmul", local, nothing, "productive"),
+        ("decode_batch_1", local, nothing, "productive"),
+        ("loader_starved", local, nothing, "productive"),
+    ];
+    for (state, change, wanted, label) in expected {
+        let mut pipeline = Pipeline::default();
+        let (mut found, mut last) = (None, State::Idle);
+        for tick in lasting(state, 900, change) {
+            let frame = pipeline.feed(&tick);
+            last = frame.judgement.units[0].state;
+            found = frame.judgement.findings.first().map(|found| (found.variant.clone(), found.severity));
+        }
+        let wanted = wanted.map(|(variant, severity)| (Some(variant.to_owned()), severity));
+        assert_eq!((found, last.as_str()), (wanted, label), "{state}");
     }
 }

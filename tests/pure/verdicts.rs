@@ -36,7 +36,12 @@ fn play(scenario: &Scenario) -> Vec<Seen> {
 }
 
 fn blames(finding: &Finding, word: &str) -> bool {
-    word == "all" || finding.rule.as_str() == word || finding.cause.is_some_and(|cause| cause.as_str() == word)
+    word == "all"
+        || finding.rule.as_str() == word
+        || finding.also.iter().any(|rule| rule.as_str() == word)
+        || finding.variant.as_deref() == Some(word)
+        || finding.cause.is_some_and(|cause| cause.as_str() == word)
+        || finding.severity.as_str() == word
 }
 
 /// Every way in which the verdicts of one scenario are wrong.

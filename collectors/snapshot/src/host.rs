@@ -136,4 +136,9 @@ pub struct Process {
     pub opens: Reading<Vec<String>>,
     /// TCP ports on which it listens, in its own network namespace, sorted.
     pub listens: Reading<Vec<u16>>,
+    /// Established TCP connections of its own with other hosts, those to well-known ports (below 1024) left out:
+    /// the ranks of a job talk on ports above.
+    pub remote_peers: Reading<u32>,
+    /// Whether it holds an RDMA device open (`/dev/infiniband/uverbs0`, `/dev/cxi0`).
+    pub rdma: Reading<bool>,
 }

@@ -322,4 +322,6 @@ pub struct FsMount {
     pub read: Reading<Bytes>,
     /// Bytes written to the server.
     pub written: Reading<Bytes>,
+    /// Requests that were sent and not answered yet.
+    pub unanswered: Reading<u64>,
 }

@@ -110,10 +110,25 @@ fn read(dir: &Path) -> Vec<Line> {
     tree::text(&dir.join("mountinfo")).map(|text| mountinfo::parse(&text)).unwrap_or_default()
 }
 
-/// Listening sockets by network namespace: inode to port. Lives for one collection.
+/// Whether one of the targets is an RDMA device: verbs, or Slingshot's own.
+#[must_use]
+pub fn rdma(targets: &[String]) -> bool {
+    targets.iter().any(|target| target.starts_with("/dev/infiniband/uverbs") || target.starts_with("/dev/cxi"))
+}
+
+/// TCP sockets by network namespace. Lives for one collection.
 pub struct Listeners<'a> {
     host: &'a Host,
-    seen: BTreeMap<String, Reading<BTreeMap<u64, u16>>>,
+    seen: BTreeMap<String, Reading<Table>>,
+}
+
+/// The sockets of a network namespace, by inode.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// Ports of those that listen.
+    pub listening: BTreeMap<u64, u16>,
+    /// Those that are connected with another host, on a port of 1024 or above.
+    pub remote: BTreeSet<u64>,
 }
 
 impl<'a> Listeners<'a> {
@@ -131,28 +146,45 @@ impl<'a> Listeners<'a> {
             return Reading::Value(Vec::new());
         }
         self.table(who).as_ref().map(|table| {
-            let ports: BTreeSet<u16> = sockets.filter_map(|inode| table.get(&inode).copied()).collect();
+            let ports: BTreeSet<u16> = sockets.filter_map(|inode| table.listening.get(&inode).copied()).collect();
             ports.into_iter().collect()
         })
     }
 
-    /// The namespace's listening sockets.
-    pub fn table(&mut self, who: &str) -> &Reading<BTreeMap<u64, u16>> {
+    /// How many of the process's sockets are connected with another host.
+    #[must_use]
+    pub fn remote(&mut self, who: &str, targets: &[String]) -> Reading<u32> {
+        let mut sockets = sockets(targets).peekable();
+        if sockets.peek().is_none() {
+            return Reading::Value(0);
+        }
+        self.table(who).as_ref().map(|table| {
+            let count = sockets.filter(|inode| table.remote.contains(inode)).count();
+            u32::try_from(count).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// The namespace's sockets.
+    pub fn table(&mut self, who: &str) -> &Reading<Table> {
         let dir = self.host.proc.join(who);
         let namespace =
             tree::link(&dir.join("ns/net")).map_or_else(|_| who.to_owned(), |link| link.to_string_lossy().into_owned());
-        self.seen.entry(namespace).or_insert_with(|| listening(&dir.join("net")))
+        self.seen.entry(namespace).or_insert_with(|| table(&dir.join("net")))
     }
 }
 
 /// IPv4 and IPv6 together; a kernel without one of them has no such file.
-fn listening(net: &Path) -> Reading<BTreeMap<u64, u16>> {
+fn table(net: &Path) -> Reading<Table> {
     let four = tree::text(&net.join("tcp"));
     let six = tree::text(&net.join("tcp6"));
     match (four, six) {
         (Err(error), Err(_)) => Reading::Missing(error.missing),
         (four, six) => {
-            Reading::Value([four, six].into_iter().flatten().flat_map(|text| super::text::listening(&text)).collect())
+            let texts: Vec<String> = [four, six].into_iter().flatten().collect();
+            Reading::Value(Table {
+                listening: texts.iter().flat_map(|text| super::text::listening(text)).collect(),
+                remote: super::text::remote(texts.iter().map(String::as_str)),
+            })
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct GpuProcesses {
 struct Files {
     opens: Reading<Vec<String>>,
     listens: Reading<Vec<u16>>,
+    remote_peers: Reading<u32>,
+    rdma: Reading<bool>,
     age: u32,
 }
 
@@ -112,6 +114,8 @@ impl Reader<'_> {
             written_bytes: counter("write_bytes"),
             opens: files.opens,
             listens: files.listens,
+            remote_peers: files.remote_peers,
+            rdma: files.rdma,
         };
         let still = find::stat(self.host, pid)?;
         (still.start == stat.start).then_some(process)
@@ -164,9 +168,17 @@ impl Reader<'_> {
             Ok(targets) => Files {
                 opens: Reading::Value(self.places.behind(pid, &targets)),
                 listens: self.listeners.of(&pid.to_string(), &targets),
+                remote_peers: self.listeners.remote(&pid.to_string(), &targets),
+                rdma: Reading::Value(fds::rdma(&targets)),
                 age: 0,
             },
-            Err(missing) => Files { opens: Reading::Missing(missing), listens: Reading::Missing(missing), age: 0 },
+            Err(missing) => Files {
+                opens: Reading::Missing(missing),
+                listens: Reading::Missing(missing),
+                remote_peers: Reading::Missing(missing),
+                rdma: Reading::Missing(missing),
+                age: 0,
+            },
         }
     }
 }

@@ -272,3 +272,40 @@ proptest! {
         }
     }
 }
+
+/// Rows as `net/ipv4/tcp_ipv4.c` prints them: 10.0.0.5 is `0500000A`.
+const SOCKETS: &str = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:735F 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 0 10 0
+   1: 0500000A:9C40 0600000A:9C41 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 30 10 -1
+   2: 0500000A:9C42 0500000A:9C43 01 00000000:00000000 00:00000000 00000000  1000        0 3 1 0 20 4 30 10 -1
+   3: 0500000A:9C44 0600000A:01BB 01 00000000:00000000 00:00000000 00000000  1000        0 4 1 0 20 4 30 10 -1
+   4: 0100007F:9C45 0100007F:9C46 01 00000000:00000000 00:00000000 00000000  1000        0 5 1 0 20 4 30 10 -1
+   5: 0500000A:9C47 0700000A:9C48 06 00000000:00000000 00:00000000 00000000  1000        0 6 1 0 20 4 30 10 -1
+";
+
+#[test]
+fn peers_are_connections_that_lead_to_another_host() {
+    let row = |local: &str, remote: &str, inode| format!("0: {local}:9C40 {remote}:9C41 01 0:0 0:0 0 0 0 {inode} 1");
+    let v4 = |last: &str| format!("0000000000000000FFFF0000{last}00000A");
+    let one = "00000000000000000000000001000000";
+    let six = ["sl".into(), row(&v4("05"), &v4("08"), 7), row(&v4("05"), &v4("05"), 8), row(one, one, 9)].join("\n");
+    // Another host; not our own outer address, not HTTPS, not loopback, not a connection that is closing.
+    assert_eq!(text::remote([SOCKETS].into_iter()), BTreeSet::from([2]));
+    assert_eq!(text::remote([SOCKETS, six.as_str()].into_iter()), BTreeSet::from([2, 7]));
+}
+
+#[test]
+fn a_process_has_its_own_peers_and_devices_only() {
+    let node = Node::new();
+    for pid in [70, 80] {
+        node.process(pid, 1, "python");
+        node.0.file(&format!("proc/{pid}/net/tcp"), SOCKETS);
+        node.open(pid, 3, "socket:[3]");
+    }
+    node.open(70, 4, "socket:[2]");
+    node.open(70, 5, "/dev/infiniband/uverbs1");
+    let found = node.once(&[70, 80], &[]);
+    let facts: Vec<_> = found.iter().map(|process| (process.remote_peers.copied(), process.rdma.copied())).collect();
+    assert_eq!(facts, [(Some(1), Some(true)), (Some(0), Some(false))]);
+}

@@ -1,5 +1,7 @@
 //! The small texts below `/proc/PID`: `stat`, `status`, `io`, `net/tcp`.
 
+use std::collections::BTreeSet;
+
 use gpuprod_snapshot::units::{Bytes, Nanos};
 
 use crate::{Missing, Reading};
@@ -99,4 +101,36 @@ fn row(line: &str) -> Option<(u64, u16)> {
     }
     let (_, port) = local.rsplit_once(':')?;
     Some((inode.parse().ok()?, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// Ports below are services (HTTPS, NFS, SSH): no rank of a job listens there.
+const FIRST_PEER_PORT: u16 = 1024;
+
+/// Inodes of established connections that lead to another host, over all tables of a namespace. An address that
+/// stands as the local one of any row is our own: two processes may talk over the host's outer address.
+#[must_use]
+pub fn remote<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> BTreeSet<u64> {
+    const ESTABLISHED: &str = "01";
+    let rows = texts.flat_map(|text| text.lines().skip(1).take(MAX_ROWS)).filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().take(10).collect();
+        let (local, _) = words.get(1)?.rsplit_once(':')?;
+        let (remote, port) = words.get(2)?.rsplit_once(':')?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        Some((address(local), address(remote), port, *words.get(3)?, words.get(9)?.parse::<u64>().ok()?))
+    });
+    let own: BTreeSet<&str> = rows.clone().map(|(local, ..)| local).collect();
+    let leads_out = |remote: &str| !loopback(remote) && !own.contains(remote);
+    rows.filter(|(_, remote, port, state, _)| *state == ESTABLISHED && *port >= FIRST_PEER_PORT && leads_out(remote))
+        .map(|(.., inode)| inode)
+        .collect()
+}
+
+/// An IPv4 address that is written as an IPv6 one counts as what it is.
+fn address(text: &str) -> &str {
+    text.strip_prefix("0000000000000000FFFF0000").unwrap_or(text)
+}
+
+/// 127.0.0.0/8 and ::1, as the kernel prints them on machines with the low byte first.
+fn loopback(address: &str) -> bool {
+    (address.len() == 8 && address.ends_with("7F")) || address == "00000000000000000000000001000000"
 }

@@ -88,6 +88,7 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
                 evidence,
                 rejected,
                 advice: "look at what else uses this storage, or move the workload's data".into(),
+                holders: Vec::new(),
             }
         }
         None => Claim {
@@ -104,6 +105,7 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
             evidence,
             rejected,
             advice: "see what was rejected and why; `gpuprod doctor` names the readings that are missing here".into(),
+            holders: Vec::new(),
         },
     }
 }

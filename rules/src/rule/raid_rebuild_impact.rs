@@ -76,6 +76,7 @@ fn impact(view: &View<'_>, array: &MdArray, blame: attribution::Blame) -> Claim 
         evidence,
         rejected,
         advice: advice(array),
+        holders: Vec::new(),
     }
 }
 
@@ -94,6 +95,7 @@ fn information(view: &View<'_>, array: &MdArray) -> Claim {
         evidence: sync_evidence(array),
         rejected: Vec::new(),
         advice: advice(array),
+        holders: Vec::new(),
     }
 }
 

@@ -465,7 +465,9 @@ fn verdict(rng: &mut Rng, lost: bool, odd: bool) -> (State, Weight, Vec<(Bucket,
         return odd_verdict(rng, source);
     }
     let whole = |state, bucket| (state, Weight::NONE, vec![(bucket, Part::ONE)]);
-    match rng.below(10) {
+    match rng.below(12) {
+        10 => whole(State::Squatted, Bucket::Lost(Cause::Squat)),
+        11 => whole(State::Stalled, Bucket::Lost(Cause::Stall)),
         0 => whole(State::Idle, Bucket::Idle),
         1 => whole(State::Headroom, Bucket::Headroom),
         2 => whole(State::Unallocated, Bucket::Unallocated),
@@ -489,7 +491,8 @@ fn verdict(rng: &mut Rng, lost: bool, odd: bool) -> (State, Weight, Vec<(Bucket,
             }
             split.push((Bucket::Lost(Cause::Unexplained), Part(left)));
             rng.shuffle(&mut split);
-            let state = if kind > 7 { State::Starved(Cause::Storage) } else { State::Productive(Progress::Decode) };
+            let causes = [Cause::Storage, Cause::BackgroundIo, Cause::Network, Cause::Peer];
+            let state = if kind > 7 { State::Starved(rng.pick(&causes)) } else { State::Productive(Progress::Decode) };
             (state, Weight { w, source }, split)
         }
     }

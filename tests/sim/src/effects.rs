@@ -1,10 +1,10 @@
 //! What is going on at a second: all events that are on, as they act on one workload, GPU or device.
 
 use crate::parse::turn;
-use crate::scenario::{Array, Harm, Knobs, Scenario, SyncVerb, What, Work};
+use crate::scenario::{Array, Fate, Harm, Knobs, Scenario, Share, SyncVerb, What, Work};
 
 /// How a workload fares.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pace {
     /// Share of its speed that is left.
     pub(crate) speed: f64,
@@ -12,6 +12,24 @@ pub(crate) struct Pace {
     pub(crate) storage: f64,
     /// Whether its process is there and serves.
     pub(crate) up: bool,
+    /// What became of it, if it did not just go on.
+    pub(crate) fate: Option<Fate>,
+    /// Its page is refused.
+    pub(crate) muted: bool,
+    /// A device or server that it reads answers nothing: whether that is a network file system.
+    pub(crate) stuck: Option<bool>,
+}
+
+impl Pace {
+    /// Full speed.
+    pub(crate) const fn full() -> Self {
+        Self { speed: 1.0, storage: 0.0, up: true, fate: None, muted: false, stuck: None }
+    }
+
+    /// Whether its page answers.
+    pub(crate) const fn serves(&self) -> bool {
+        self.up && self.fate.is_none() && !self.muted
+    }
 }
 
 /// A synchronisation that goes on.
@@ -44,7 +62,7 @@ impl Scenario {
     }
 
     pub(crate) fn pace(&self, work: &Work, second: u64) -> Pace {
-        let mut pace = Pace { speed: 1.0, storage: 0.0, up: true };
+        let mut pace = Pace::full();
         let mut storage = 1.0;
         for what in self.now(second) {
             match what {
@@ -53,12 +71,39 @@ impl Scenario {
                 What::Throttle { gpus, to, .. } if shares(gpus, &work.gpus) => pace.speed *= to,
                 What::Lose { gpus } if shares(gpus, &work.gpus) => pace.speed = 0.0,
                 What::Restart { who } if *who == work.name => pace.up = false,
+                What::Mute { who } if *who == work.name => pace.muted = true,
+                What::Limit { who, to } if *who == work.name => storage *= to,
+                What::Fate { who, fate } if *who == work.name => pace.fate = Some(fate.clone()),
+                What::Stuck { device } if self.reads.iter().any(|r| r.who == work.name && r.device == *device) => {
+                    pace.stuck = Some(self.share(device).is_some());
+                }
                 _ => {}
             }
+        }
+        if pace.stuck.is_some() {
+            storage = 0.0;
+        }
+        if pace.fate.is_some() {
+            pace.speed = 0.0;
         }
         pace.speed *= storage;
         pace.storage = 1.0 - storage;
         pace
+    }
+
+    pub(crate) fn share(&self, name: &str) -> Option<&Share> {
+        self.shares.iter().find(|share| share.name == name)
+    }
+
+    /// Whether a device or server answers nothing.
+    pub(crate) fn is_stuck(&self, device: &str, second: u64) -> bool {
+        self.now(second).any(|what| matches!(what, What::Stuck { device: name } if name == device))
+    }
+
+    /// Whether a workload's parent ever dies: then it has one.
+    pub(crate) fn has_parent(&self, work: &Work) -> bool {
+        let dies = |what: &What| matches!(what, What::Fate { who, fate: Fate::Orphan } if *who == work.name);
+        self.events.iter().any(|event| dies(&event.what))
     }
 
     pub(crate) fn is_lost(&self, gpu: usize, second: u64) -> bool {

@@ -1,7 +1,7 @@
 //! `at TIME VERB …`: what happens.
 
 use crate::parse::{knob, knob_names};
-use crate::scenario::{Event, Harm, Scenario, SyncVerb, What};
+use crate::scenario::{Event, Fate, Harm, Scenario, SyncVerb, What};
 use crate::words::{ParseError, Unit, Words, whole32};
 
 /// A verb and what it reads: the subject for `end`, and the event.
@@ -14,6 +14,18 @@ const VERBS: &[Verb] = &[
     ("repair", |s, w| sync(s, w, SyncVerb::Repair)),
     ("load", load),
     ("slow", slow),
+    ("limit", |s, w| {
+        slow(s, w).map(|(who, what)| match what {
+            What::Slow { who: whom, to } => (who, What::Limit { who: whom, to }),
+            other => (who, other),
+        })
+    }),
+    ("mute", |s, w| s.need_work(w).map(|who| (who.clone(), What::Mute { who }))),
+    ("crash", |s, w| fate(s, w, Fate::Crash)),
+    ("vanish", |s, w| fate(s, w, Fate::Vanish)),
+    ("orphan", |s, w| fate(s, w, Fate::Orphan)),
+    ("stop", |s, w| fate(s, w, Fate::Stop)),
+    ("block", block),
     ("set", set),
     ("restart", |s, w| s.need_work(w).map(|who| (who.clone(), What::Restart { who }))),
     ("hang", hang),
@@ -146,7 +158,23 @@ fn set(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
     Ok((who.clone(), What::Set { who, changes }))
 }
 
-fn hang(_: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+fn fate(s: &Scenario, words: &mut Words, fate: Fate) -> Result<(String, What), ParseError> {
+    let who = s.need_work(words)?;
+    Ok((who.clone(), What::Fate { who, fate }))
+}
+
+fn block(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    let who = s.need_work(words)?;
+    words.need("in")?;
+    let place = words.take("a function of the kernel")?;
+    Ok((who.clone(), What::Fate { who, fate: Fate::Block(place) }))
+}
+
+fn hang(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    if words.peek() != Some("nvml") {
+        let device = s.need_device(words)?;
+        return Ok((device.clone(), What::Stuck { device }));
+    }
     words.need("nvml")?;
     let call = if more(words) { words.take("a call")? } else { "nvmlDeviceGetPowerUsage".into() };
     Ok(("nvml".into(), What::HangNvml { call }))

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 pub use page::respond;
 pub use recording::{write as write_recording, write_to as write_recording_to};
-pub use scenario::{Array, Disk, Event, Gpus, Harm, Knobs, Reads, Scenario, SyncVerb, What, Work};
+pub use scenario::{Array, Disk, Event, Fate, Gpus, Harm, Knobs, Reads, Scenario, Share, SyncVerb, What, Work};
 pub use serve::Responder;
 pub use ticks::Ticks;
 pub use tree::{materialise, nvml_state};

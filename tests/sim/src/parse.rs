@@ -3,7 +3,7 @@
 use gpuprod_snapshot::units::Nanos;
 
 use crate::events;
-use crate::scenario::{Array, Disk, Gpus, Knobs, Reads, Scenario, Work};
+use crate::scenario::{Array, Disk, Gpus, Knobs, Reads, Scenario, Share, Work};
 use crate::truth::{Blame, Truth};
 use crate::words::{ParseError, Unit, Words, whole};
 
@@ -24,6 +24,7 @@ const VERBS: &[Verb] = &[
     ("job", |s, w| work(s, w, false)),
     ("disk", disk),
     ("array", array),
+    ("share", share),
     ("reads", reads),
     ("at", events::at),
     ("expect", expect),
@@ -102,9 +103,14 @@ impl Scenario {
 
     pub(crate) fn need_device(&self, words: &mut Words) -> Result<String, ParseError> {
         let name = words.take("the name of an array or disk")?;
-        let known =
-            self.arrays.iter().any(|array| array.name == name) || self.disks.iter().any(|disk| disk.name == name);
-        if known { Ok(name) } else { Err(words.error(format!("there is no array or disk `{name}` above this line"))) }
+        let known = self.shares.iter().any(|share| share.name == name)
+            || self.arrays.iter().any(|array| array.name == name)
+            || self.disks.iter().any(|disk| disk.name == name);
+        if known {
+            Ok(name)
+        } else {
+            Err(words.error(format!("there is no array, disk or share `{name}` above this line")))
+        }
     }
 }
 
@@ -156,6 +162,11 @@ impl Knobs {
             mem: 72e9,
             cpus: if engine { 1.5 } else { 8.0 },
             preemptions: 0.0,
+            work: -1.0,
+            writes: 0.0,
+            cached: 0.0,
+            peers: 0.0,
+            rdma: 0.0,
         }
     }
 }
@@ -174,6 +185,11 @@ const KNOBS: &[Knob] = &[
     ("mem", Unit::Bytes, |k| &mut k.mem),
     ("cpus", Unit::Count, |k| &mut k.cpus),
     ("preemptions", Unit::TokensPerSecond, |k| &mut k.preemptions),
+    ("work", Unit::Fraction, |k| &mut k.work),
+    ("writes", Unit::BytesPerSecond, |k| &mut k.writes),
+    ("cached", Unit::BytesPerSecond, |k| &mut k.cached),
+    ("peers", Unit::Count, |k| &mut k.peers),
+    ("rdma", Unit::Count, |k| &mut k.rdma),
 ];
 
 /// Reads the value of a knob; nothing if there is no knob of that name.
@@ -206,6 +222,8 @@ fn work(s: &mut Scenario, words: &mut Words, engine: bool) -> Result<(), ParseEr
         model: format!("example/{name}"),
         name,
         gpus: Vec::new(),
+        cgroup: None,
+        listens: None,
         knobs: Knobs::new(engine),
     };
     while !words.is_empty() {
@@ -213,13 +231,22 @@ fn work(s: &mut Scenario, words: &mut Words, engine: bool) -> Result<(), ParseEr
         match key.as_str() {
             "gpus" | "gpu" => work.gpus = words.gpus(s.gpus.count)?,
             "model" if engine => work.model = words.take("the model")?,
+            "cgroup" => work.cgroup = Some(words.take("a path")?),
+            "listens" if !engine => {
+                let port = whole(words.number("the port", Unit::Count)?);
+                work.listens = Some(u16::try_from(port).map_err(|_| words.error("no such port"))?);
+            }
             "port" if engine => {
                 let port = whole(words.number("the port", Unit::Count)?);
                 work.port = Some(u16::try_from(port).map_err(|_| words.error("no such port"))?);
             }
             name => match knob(name, words)? {
                 Some(value) => turn(&mut work.knobs, name, value),
-                None => return Err(words.error(format!("`{key}`: there are gpus, model, port, {}", knob_names()))),
+                None => {
+                    return Err(
+                        words.error(format!("`{key}`: there are gpus, cgroup, model, port, listens, {}", knob_names()))
+                    );
+                }
             },
         }
     }
@@ -286,6 +313,14 @@ fn array(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
     // Whole mebibytes, so that every place that prints the size in its own unit agrees.
     array.size = ((array.size / 1_048_576.0).floor() * 1_048_576.0).max(1_048_576.0);
     s.arrays.push(array);
+    Ok(())
+}
+
+fn share(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
+    let (name, fs) = (words.take("a name")?, words.take("a type (nfs4)")?);
+    words.need("mount")?;
+    let mount = words.take("a mount point")?;
+    s.shares.push(Share { name, fs, mount });
     Ok(())
 }
 

@@ -23,6 +23,8 @@ pub struct Scenario {
     pub disks: Vec<Disk>,
     /// Arrays.
     pub arrays: Vec<Array>,
+    /// Network file systems.
+    pub shares: Vec<Share>,
     /// Who reads what.
     pub reads: Vec<Reads>,
     /// What happens, in the order of the file.
@@ -59,6 +61,10 @@ pub struct Work {
     pub port: Option<u16>,
     /// Name of the served model.
     pub model: String,
+    /// Its cgroup, where that is not a unit of its own name.
+    pub cgroup: Option<String>,
+    /// A port on which it listens without a metrics page.
+    pub listens: Option<u16>,
     /// What it does at the start.
     pub knobs: Knobs,
 }
@@ -86,6 +92,16 @@ pub struct Knobs {
     pub cpus: f64,
     /// Preemptions per second.
     pub preemptions: f64,
+    /// Share of the utilization in which the silicon works; below zero: as the power says.
+    pub work: f64,
+    /// Bytes per second written to files.
+    pub writes: f64,
+    /// Bytes per second read from the page cache.
+    pub cached: f64,
+    /// Connections with other hosts.
+    pub peers: f64,
+    /// RDMA devices open.
+    pub rdma: f64,
 }
 
 /// A disk.
@@ -112,6 +128,17 @@ pub struct Array {
     pub size: f64,
     /// Mount point; without one the device itself is read.
     pub mount: Option<String>,
+}
+
+/// A network file system.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Share {
+    /// Its name here; its source is `NAME:/export`.
+    pub name: String,
+    /// Type (`nfs4`).
+    pub fs: String,
+    /// Mount point.
+    pub mount: String,
 }
 
 /// Somebody reads a device.
@@ -180,6 +207,30 @@ pub enum What {
         /// To this share of its speed.
         to: f64,
     },
+    /// A device or a server answers nothing any more.
+    Stuck {
+        /// The device or share.
+        device: String,
+    },
+    /// A workload's process ends or halts in one of several ways.
+    Fate {
+        /// The workload.
+        who: String,
+        /// How.
+        fate: Fate,
+    },
+    /// The reader is held down by a limit of its own: it waits, and the device does not.
+    Limit {
+        /// The workload.
+        who: String,
+        /// To this share of its speed.
+        to: f64,
+    },
+    /// A workload's page is refused while its process goes on.
+    Mute {
+        /// The workload.
+        who: String,
+    },
     /// A workload changes what it does.
     Set {
         /// The workload.
@@ -229,6 +280,21 @@ pub enum What {
         /// By so much.
         by: i64,
     },
+}
+
+/// What became of a process. Its memory on the GPU stays in use in all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// A zombie.
+    Crash,
+    /// Gone from the process table; the driver still lists it.
+    Vanish,
+    /// Its parent died; it does nothing more.
+    Orphan,
+    /// Stopped by a signal.
+    Stop,
+    /// Threads are blocked in this function of the kernel.
+    Block(String),
 }
 
 /// Which synchronisation.

@@ -192,6 +192,7 @@ impl Ticks<'_> {
             Source::Engine => Part::Engine(engine::engines(world, at, |second| self.unix(second, step))),
             Source::Md => Part::Md(storage::md(self.scenario, second)),
             Source::Block => Part::Block(storage::block(world)),
+            Source::Fs => Part::Fs(storage::fs(world)),
             Source::Psi => Part::Psi(host::psi(world)),
             Source::Pci => Part::Pci(topology::pci(world)),
             Source::Numa => Part::Numa(topology::numa(self.scenario.gpus.count)),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::effects::Pace;
 use crate::hist::Hist;
 use crate::rng::Series;
-use crate::scenario::{Knobs, Scenario, SyncVerb};
+use crate::scenario::{Fate, Knobs, Scenario, SyncVerb};
 use crate::words::float;
 
 /// Draw of a board without a context, and with one that does nothing (measured on H100 SXM: 69-73 W, 109-137 W).
@@ -13,6 +13,10 @@ pub(crate) const IDLE_WATTS: f64 = 70.0;
 const CONTEXT_WATTS: f64 = 120.0;
 /// Tokens per request.
 const TOKENS: f64 = 200.0;
+/// Answer of a quiet NFS server on the same network, seconds.
+const SHARE_LATENCY: f64 = 0.002;
+/// A board that draws no more than this does nothing, whatever its utilization (measured: 118 W at 100 % on an H200).
+const SPIN_WATTS: f64 = 160.0;
 /// Read latency of a quiet NVMe drive, seconds, and its largest block when md copies.
 const NVME_LATENCY: f64 = 0.000_15;
 const SYNC_BLOCK: f64 = 524_288.0;
@@ -61,6 +65,8 @@ pub(crate) struct Job {
     pub(crate) finished: f64,
     pub(crate) preempted: f64,
     pub(crate) cpu: f64,
+    pub(crate) written: f64,
+    pub(crate) cached: f64,
     pub(crate) read: BTreeMap<String, f64>,
     pub(crate) ttft: Hist,
     pub(crate) itl: Hist,
@@ -109,7 +115,7 @@ impl<'a> World<'a> {
         let started = i64::try_from(second).unwrap_or(0) - i64::try_from(age).unwrap_or(0);
         let jobs = scenario.works.iter().map(|work| Job {
             knobs: work.knobs.clone(),
-            pace: Pace { speed: 1.0, storage: 0.0, up: true },
+            pace: Pace::full(),
             generation: 0,
             started,
             generated: 0.0,
@@ -117,6 +123,8 @@ impl<'a> World<'a> {
             finished: 0.0,
             preempted: 0.0,
             cpu: 0.0,
+            written: 0.0,
+            cached: 0.0,
             read: BTreeMap::new(),
             ttft: Hist::default(),
             itl: Hist::default(),
@@ -144,6 +152,7 @@ impl<'a> World<'a> {
             .iter()
             .map(|disk| &disk.name)
             .chain(scenario.arrays.iter().map(|array| &array.name))
+            .chain(scenario.shares.iter().map(|share| &share.name))
             .collect();
         // What was read while booting, so that no device looks as if it had never been used.
         let booted =
@@ -198,7 +207,14 @@ impl<'a> World<'a> {
         let requests = knobs.rate * speed / TOKENS;
         job.finished += requests;
         job.preempted += knobs.preemptions * speed;
-        job.cpu += knobs.cpus * if job.pace.up { 1.0 } else { 0.3 };
+        job.cpu += match (job.pace.up, &job.pace.fate) {
+            (_, Some(_)) => 0.0,
+            (true, None) => knobs.cpus,
+            (false, None) => knobs.cpus * 0.3,
+        };
+        let written = knobs.writes * speed;
+        job.written += written;
+        job.cached += knobs.cached * speed;
         if knobs.rate * speed > 0.0 {
             let between = knobs.running.max(1.0) / (knobs.rate * speed);
             let queued = knobs.waiting / requests;
@@ -214,11 +230,18 @@ impl<'a> World<'a> {
             *job.read.entry(reads.device.clone()).or_default() += bytes;
             reads_something |= bytes > 0.0;
             spread(scenario, self.second, &reads.device, bytes, reads.block, traffic);
+            traffic.write(&reads.device, written);
         }
         let Some(job) = self.jobs.get_mut(index) else { return };
         let healthy = if reads_something { 0.03 } else { 0.0 };
-        let waits = (healthy + job.pace.storage) * factor;
-        job.io.step(waits);
+        let waits = match &job.pace.fate {
+            Some(Fate::Block(_)) => 1.0,
+            Some(_) => 0.0,
+            None => (healthy + job.pace.storage + (job.knobs.writes / 2e9).min(0.8)) * factor,
+        };
+        // Requests to a server, and waits for a driver, do not sleep in io_schedule.
+        let counted = !matches!(job.pace.fate, Some(Fate::Block(_))) && job.pace.stuck != Some(true);
+        job.io.step(if counted { waits } else { 0.0 });
         job.cpu_wait.step(0.02 * factor);
         job.blocked = (waits * 8.0).min(8.0);
     }
@@ -256,7 +279,16 @@ impl<'a> World<'a> {
     fn devices(&mut self, traffic: &Traffic) {
         for (name, device) in &mut self.devices {
             let noise = self.latency.get_mut(name).map_or(1.0, Series::factor);
-            let quiet = if name.starts_with("sd") { 0.004 } else { NVME_LATENCY };
+            if self.scenario.is_stuck(name, self.second) {
+                // What was out stays out, and nobody counts it until it comes back.
+                (device.in_flight, device.busy_seconds) = (16.0, device.busy_seconds + 1.0);
+                continue;
+            }
+            let quiet = match name.starts_with("sd") {
+                _ if self.scenario.share(name).is_some() => SHARE_LATENCY,
+                true => 0.004,
+                false => NVME_LATENCY,
+            };
             let latency = quiet * self.scenario.latency(name, self.second) * noise;
             let (reads, read, written) = traffic.of(name);
             let writes = written / SYNC_BLOCK;
@@ -282,11 +314,23 @@ impl<'a> World<'a> {
             board.clock = clock;
             match job.filter(|job| job.pace.up && !lost) {
                 None => (board.util, board.work, board.watts, board.reasons) = (0.0, 0.0, IDLE_WATTS, 1),
+                // Whatever ran is over: memory and context stay.
+                Some(job) if job.pace.fate.is_some() => {
+                    let watts = job.knobs.power.min(CONTEXT_WATTS);
+                    (board.util, board.work, board.watts, board.reasons) = (0.0, 0.0, watts, 1);
+                }
                 Some(job) => {
                     let speed = job.pace.speed;
                     // A kernel that waits is still resident: utilization stays, power falls.
-                    board.util = (job.knobs.util * (1.0 + (noise - 1.0) * 0.5)).clamp(0.0, 1.0);
-                    board.work = (job.knobs.util * speed * noise).clamp(0.0, 1.0);
+                    let works = match job.knobs.work {
+                        ..0.0 if job.knobs.power <= SPIN_WATTS => 0.0,
+                        ..0.0 => 1.0,
+                        share => share,
+                    };
+                    // A kernel that spins is resident all the time: its utilization does not flicker.
+                    let flicker = if works > 0.0 { 1.0 + (noise - 1.0) * 0.5 } else { 1.0 };
+                    board.util = (job.knobs.util * flicker).clamp(0.0, 1.0);
+                    board.work = (job.knobs.util * works * speed * noise).clamp(0.0, 1.0);
                     let above = (job.knobs.power - CONTEXT_WATTS).max(0.0);
                     let base = job.knobs.power.min(CONTEXT_WATTS);
                     board.watts = (base + above * (0.4 + 0.6 * speed) * noise).min(limit);

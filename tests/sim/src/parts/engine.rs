@@ -33,7 +33,7 @@ pub(crate) fn engines(world: &World<'_>, at: Nanos, unix: impl Fn(i64) -> Nanos)
     let all = world.scenario.works.iter().zip(&world.jobs);
     let engines = all.filter_map(|(work, job)| {
         let url = format!("http://127.0.0.1:{}/metrics", work.port?);
-        Some(if job.pace.up { engine(work, job, url, at, unix(job.started)) } else { refused(url, at) })
+        Some(if job.pace.serves() { engine(work, job, url, at, unix(job.started)) } else { refused(url, at) })
     });
     Engines { engines: engines.collect() }
 }

@@ -9,7 +9,7 @@ use gpuprod_snapshot::{Missing, Reading};
 use super::gpus::nanos;
 use super::storage::number;
 use super::{cgroup, pid};
-use crate::scenario::Work;
+use crate::scenario::{Fate, Work};
 use crate::words::{whole, whole32};
 use crate::world::{Job, Stalls, World};
 
@@ -20,12 +20,10 @@ const MEMORY: Bytes = Bytes(48 << 30);
 /// Of the node and of each workload's cgroup, by path.
 pub(crate) fn psi(world: &World<'_>) -> Psi {
     let mut cgroups: Vec<CgroupPressures> = present(world)
-        .map(|(_, work, job)| CgroupPressures {
-            path: cgroup(&work.name),
-            pressures: pressures(&job.cpu_wait, &job.io),
-        })
+        .map(|(_, work, job)| CgroupPressures { path: cgroup(work), pressures: pressures(&job.cpu_wait, &job.io) })
         .collect();
     cgroups.sort_by(|a, b| a.path.cmp(&b.path));
+    cgroups.dedup_by(|a, b| a.path == b.path);
     Psi { system: pressures(&world.cpu, &world.io), cgroups }
 }
 
@@ -55,7 +53,8 @@ fn stall(stalls: &Stalls, share: f64) -> Stall {
 
 /// One process per workload. `started` turns a second of the scenario into time since boot.
 pub(crate) fn processes(world: &World<'_>, boot: u64, started: impl Fn(i64) -> Nanos) -> Processes {
-    let all = present(world).map(|(index, work, job)| process(world, index, work, job, boot, started(job.started)));
+    let there = present(world).filter(|(_, _, job)| job.pace.fate != Some(Fate::Vanish));
+    let all = there.map(|(index, work, job)| process(world, index, work, job, boot, started(job.started)));
     let mut processes: Vec<Process> = all.collect();
     processes.sort_by_key(|process| process.pid);
     Processes { processes }
@@ -67,30 +66,74 @@ fn process(world: &World<'_>, index: usize, work: &Work, job: &Job, boot: u64, s
     let mut opens: Vec<String> = job.read.keys().map(|device| open(world, device)).collect();
     opens.sort_unstable();
     opens.dedup();
-    Process {
+    let place = match (&job.pace.fate, job.pace.stuck) {
+        (Some(Fate::Block(place)), _) => place.as_str(),
+        (_, Some(true)) => "rpc_wait_bit_killable",
+        _ => WAITS_IN,
+    };
+    let parent = if world.scenario.has_parent(work) { pid(index, 0, 9) } else { 1 };
+    let mut process = Process {
         pid: pid(index, job.generation, boot),
         start: start.into(),
-        ppid: 1.into(),
+        ppid: parent.into(),
         uid: 1000.into(),
         comm: work.name.chars().take(15).collect::<String>().into(),
         state: 'S'.into(),
         threads: 64.into(),
         threads_blocked: blocked.into(),
-        wchan: if blocked > 0 { WAITS_IN.to_owned().into() } else { Reading::Missing(Missing::Gone) },
+        wchan: if blocked > 0 { place.to_owned().into() } else { Reading::Missing(Missing::Gone) },
         cpu: nanos(job.cpu, 10_000_000).into(),
         rss: Bytes(12 << 30).into(),
-        cgroup: cgroup(&work.name).into(),
-        read_chars: Bytes(read.0 + 1_000_000).into(),
-        written_chars: Bytes(65_536).into(),
+        cgroup: cgroup(work).into(),
+        read_chars: Bytes(read.0 + whole(job.cached) + 1_000_000).into(),
+        written_chars: Bytes(65_536 + whole(job.written)).into(),
         read_bytes: read.into(),
-        written_bytes: Bytes(4096).into(),
+        written_bytes: Bytes(4096 + whole(job.written)).into(),
         opens: opens.into(),
-        listens: work.port.into_iter().collect::<Vec<u16>>().into(),
+        listens: work.port.into_iter().chain(work.listens).collect::<Vec<u16>>().into(),
+        remote_peers: whole32(job.knobs.peers).into(),
+        rdma: (job.knobs.rdma > 0.0).into(),
+    };
+    match job.pace.fate {
+        Some(Fate::Crash) => {
+            // A zombie has an entry in the table and nothing else.
+            (process.state, process.threads, process.threads_blocked) = ('Z'.into(), 1.into(), 0.into());
+            (process.wchan, process.rss) = (Reading::Missing(Missing::Gone), Reading::Missing(Missing::Gone));
+            (process.opens, process.listens) = (Vec::new().into(), Vec::new().into());
+            (process.remote_peers, process.rdma) = (0.into(), false.into());
+        }
+        Some(Fate::Orphan) => (process.ppid, process.listens) = (1.into(), Vec::new().into()),
+        Some(Fate::Stop) => process.state = 'T'.into(),
+        _ => {}
+    }
+    process
+}
+
+/// What a path tells of its owner: a unit of the workload's name, or a Slurm job.
+fn owner(work: &Work) -> Owner {
+    let part = |prefix: &str| {
+        let path = work.cgroup.as_deref()?;
+        path.split('/').find_map(|part| part.strip_prefix(prefix)).map(ToOwned::to_owned)
+    };
+    match (&work.cgroup, part("job_")) {
+        (_, Some(job)) => Owner {
+            runtime: Runtime::Slurm.into(),
+            slurm_job: Some(job),
+            slurm_step: part("step_"),
+            ..Owner::default()
+        },
+        (Some(_), None) => Owner { runtime: Runtime::Systemd.into(), ..Owner::default() },
+        (None, None) => {
+            Owner { runtime: Runtime::Systemd.into(), unit: Some(format!("{}.service", work.name)), ..Owner::default() }
+        }
     }
 }
 
 /// The mount point that the device carries, or the device.
 fn open(world: &World<'_>, device: &str) -> String {
+    if let Some(share) = world.scenario.share(device) {
+        return share.mount.clone();
+    }
     let mounts: Vec<Mount> = super::storage::block(world).mounts;
     let source = format!("/dev/{device}");
     mounts.into_iter().find(|mount| mount.source == source).map_or(source, |mount| mount.point)
@@ -100,12 +143,8 @@ fn open(world: &World<'_>, device: &str) -> String {
 pub(crate) fn cgroups(world: &World<'_>) -> Cgroups {
     let mut cgroups: Vec<Cgroup> = present(world)
         .map(|(_, work, job)| Cgroup {
-            path: cgroup(&work.name),
-            owner: Owner {
-                runtime: Runtime::Systemd.into(),
-                unit: Some(format!("{}.service", work.name)),
-                ..Owner::default()
-            },
+            path: cgroup(work),
+            owner: owner(work),
             cpu_used: nanos(job.cpu, 1000).into(),
             periods: 0.into(),
             throttled_periods: 0.into(),
@@ -115,11 +154,17 @@ pub(crate) fn cgroups(world: &World<'_>) -> Cgroups {
             io: job
                 .read
                 .iter()
-                .map(|(device, bytes)| CgroupIo { dev: number(device), read: Bytes(whole(*bytes)), written: Bytes(0) })
+                .filter(|(device, _)| world.scenario.share(device).is_none())
+                .map(|(device, bytes)| CgroupIo {
+                    dev: number(device),
+                    read: Bytes(whole(*bytes)),
+                    written: Bytes(whole(job.written)),
+                })
                 .collect::<Vec<_>>()
                 .into(),
         })
         .collect();
     cgroups.sort_by(|a, b| a.path.cmp(&b.path));
+    cgroups.dedup_by(|a, b| a.path == b.path);
     Cgroups { cgroups }
 }

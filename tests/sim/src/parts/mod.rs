@@ -9,6 +9,8 @@ pub(crate) mod host;
 pub(crate) mod storage;
 pub(crate) mod topology;
 
+use crate::scenario::Work;
+
 /// The pid of a workload's process.
 pub(crate) fn pid(index: usize, generation: u64, boot: u64) -> u32 {
     let index = u64::try_from(index).unwrap_or(0);
@@ -16,6 +18,6 @@ pub(crate) fn pid(index: usize, generation: u64, boot: u64) -> u32 {
 }
 
 /// The cgroup of a workload.
-pub(crate) fn cgroup(name: &str) -> String {
-    format!("/system.slice/{name}.service")
+pub(crate) fn cgroup(work: &Work) -> String {
+    work.cgroup.clone().unwrap_or_else(|| format!("/system.slice/{}.service", work.name))
 }

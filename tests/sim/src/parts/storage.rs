@@ -1,7 +1,7 @@
 //! md arrays and block devices.
 
 use gpuprod_snapshot::storage::{
-    Block, BlockDevice, IoCounters, Md, MdAction, MdArray, MdMember, MdState, MemberFlag, Mount, SyncState,
+    Block, BlockDevice, Fs, FsMount, IoCounters, Md, MdAction, MdArray, MdMember, MdState, MemberFlag, Mount, SyncState,
 };
 use gpuprod_snapshot::units::{Bytes, BytesPerSecond, Nanos, Ppb, to_f64};
 use gpuprod_snapshot::{Missing, Reading};
@@ -171,10 +171,31 @@ pub(crate) fn number(name: &str) -> (u32, u32) {
     }
 }
 
+/// The shares as the NFS client counts them.
+pub(crate) fn fs(world: &World<'_>) -> Fs {
+    let shares = world.scenario.shares.iter().filter(|share| share.fs.starts_with("nfs"));
+    let mounts = shares.filter_map(|share| {
+        let counters = world.devices.get(&share.name)?;
+        let ops = whole(counters.reads.floor());
+        Some(FsMount {
+            point: share.mount.clone(),
+            fs: share.fs.clone(),
+            ops: ops.into(),
+            rtt: Nanos(whole((counters.read_seconds * 1e3).floor()) * 1_000_000).into(),
+            queue: Nanos(0).into(),
+            read: Bytes(whole(counters.read_bytes.floor())).into(),
+            written: Bytes(0).into(),
+            unanswered: whole(counters.in_flight).into(),
+        })
+    });
+    Fs { mounts: mounts.collect() }
+}
+
 /// Devices and mounts.
 pub(crate) fn block(world: &World<'_>) -> Block {
     let scenario = world.scenario;
-    let devices = world.devices.iter().map(|(name, counters)| {
+    let local = world.devices.iter().filter(|(name, _)| scenario.share(name).is_none());
+    let devices = local.map(|(name, counters)| {
         let array = scenario.arrays.iter().find(|array| array.name == *name);
         let mut slaves: Vec<String> =
             array.map_or_else(Vec::new, |array| array.members.iter().chain(&array.spares).cloned().collect());

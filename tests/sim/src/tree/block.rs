@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use gpuprod_snapshot::Tick;
-use gpuprod_snapshot::storage::{Block, BlockDevice, IoCounters};
+use gpuprod_snapshot::storage::{Block, BlockDevice, Fs, IoCounters};
 use gpuprod_snapshot::topology::Pci;
 
 use super::{Tree, sys, value};
@@ -12,7 +12,7 @@ use super::{Tree, sys, value};
 pub(crate) fn write(tick: &Tick, tree: &Tree) -> io::Result<()> {
     let Some(block) = value!(tick, block) else { return Ok(()) };
     tree.put("proc/diskstats", diskstats(block))?;
-    let mountinfo = mountinfo(block);
+    let mountinfo = mountinfo(block, value!(tick, fs));
     tree.put("proc/1/mountinfo", &mountinfo)?;
     tree.put("proc/self/mountinfo", &mountinfo)?;
     let pci = value!(tick, pci);
@@ -95,7 +95,7 @@ fn diskstats(block: &Block) -> String {
 }
 
 /// `/`, `/proc`, `/sys`, and what the tick says.
-pub(crate) fn mountinfo(block: &Block) -> String {
+pub(crate) fn mountinfo(block: &Block, fs: Option<&Fs>) -> String {
     let mut text = "21 1 0:20 / / rw,relatime shared:1 - tmpfs tmpfs rw\n\
         22 21 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw\n\
         23 21 0:22 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw\n"
@@ -107,6 +107,10 @@ pub(crate) fn mountinfo(block: &Block) -> String {
             "{id} 21 {}:{} / {} {options},relatime shared:{id} - {} {} {options}",
             mount.dev.0, mount.dev.1, mount.point, mount.fs, mount.source
         );
+    }
+    for (id, mount) in (60..).zip(fs.into_iter().flat_map(|fs| &fs.mounts)) {
+        let (point, kind) = (&mount.point, &mount.fs);
+        let _ = writeln!(text, "{id} 21 0:{id} / {point} rw,relatime shared:{id} - {kind} server:/export rw");
     }
     text
 }

@@ -14,6 +14,8 @@ const TICK: u64 = 10_000_000;
 const PAGE: u64 = 4096;
 /// Number of a socket that somebody listens on: this plus the port.
 const INODE: u32 = 510_000;
+/// Number of the first socket that leads to another host.
+const PEERS: u32 = 610_000;
 
 pub(crate) fn write(tick: &Tick, tree: &Tree) -> io::Result<()> {
     tree.line("proc/sys/kernel/random/boot_id", &tick.stamp.boot_id.0)?;
@@ -31,7 +33,37 @@ pub(crate) fn write(tick: &Tick, tree: &Tree) -> io::Result<()> {
     for process in &processes.processes {
         one(tick, tree, process)?;
     }
-    Ok(())
+    mountstats(tick, tree)
+}
+
+/// As `nfs_show_stats` prints it.
+fn mountstats(tick: &Tick, tree: &Tree) -> io::Result<()> {
+    let mut text = "device proc mounted on /proc with fstype proc\n".to_owned();
+    for mount in value!(tick, fs).into_iter().flat_map(|fs| &fs.mounts) {
+        let count = |reading: &gpuprod_snapshot::Reading<u64>| reading.copied().unwrap_or(0);
+        let bytes = |reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Bytes>| {
+            reading.copied().map_or(0, |bytes| bytes.0)
+        };
+        let millis = |reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Nanos>| {
+            reading.copied().map_or(0, |time| time.0 / 1_000_000)
+        };
+        let ops = count(&mount.ops);
+        let _ = writeln!(
+            text,
+            "device server:/export mounted on {} with fstype {} statvers=1.1\n\tbytes:\t0 0 0 0 {} {} 0 0\n\
+             \txprt:\ttcp 819 0 2 0 38 {} {ops} 0 0 0 2 0 0\n\tper-op statistics\n\
+             \t        READ: {ops} {ops} 0 0 0 {} {} {} 0",
+            mount.point,
+            mount.fs,
+            bytes(&mount.read),
+            bytes(&mount.written),
+            ops + count(&mount.unanswered),
+            millis(&mount.queue),
+            millis(&mount.rtt),
+            millis(&mount.rtt),
+        );
+    }
+    tree.put("proc/1/mountstats", text)
 }
 
 /// A line of `/dev/kmsg`.
@@ -54,13 +86,17 @@ fn one(tick: &Tick, tree: &Tree, process: &Process) -> io::Result<()> {
     tree.line(&at("stat"), stat(process, pid, state, cpu))?;
     tree.line(&at("comm"), comm)?;
     let uid = process.uid.copied().unwrap_or(0);
-    let rss = process.rss.copied().map_or(0, |rss| rss.0 / 1024);
+    let memory = process.rss.copied().map_or_else(String::new, |rss| format!("VmRSS:\t{:8} kB\n", rss.0 / 1024));
     tree.put(
         &at("status"),
         format!(
             "Name:\t{comm}\nState:\t{state} ({})\nTgid:\t{pid}\nPid:\t{pid}\nPPid:\t{}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n\
-             Gid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pid}\nVmRSS:\t{rss:8} kB\nThreads:\t{threads}\n",
-            if state == 'R' { "running" } else { "sleeping" },
+             Gid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pid}\n{memory}Threads:\t{threads}\n",
+            match state {
+                'R' => "running",
+                'Z' => "zombie",
+                _ => "sleeping",
+            },
             process.ppid.copied().unwrap_or(1)
         ),
     )?;
@@ -91,7 +127,7 @@ fn one(tick: &Tick, tree: &Tree, process: &Process) -> io::Result<()> {
         tree.put(&at(&format!("task/{tid}/children")), "")?;
     }
     if let Some(block) = value!(tick, block) {
-        tree.put(&at("mountinfo"), block::mountinfo(block))?;
+        tree.put(&at("mountinfo"), block::mountinfo(block, value!(tick, fs)))?;
     }
     descriptors(tree, process)
 }
@@ -114,6 +150,10 @@ fn stat(process: &Process, id: u32, state: char, cpu: u64) -> String {
 /// Open files and listening sockets.
 fn descriptors(tree: &Tree, process: &Process) -> io::Result<()> {
     let at = |name: &str| format!("proc/{}/{name}", process.pid);
+    // A zombie has closed what it had open.
+    if process.state.copied() == Some('Z') {
+        tree.remove(&at("fd"))?;
+    }
     tree.link(&at("fd/0"), "/dev/null")?;
     for (fd, path) in (3_u32..).zip(process.opens.get().into_iter().flatten()) {
         let target = if path.starts_with("/dev/") { path.clone() } else { format!("{path}/model-00001.safetensors") };
@@ -129,6 +169,19 @@ fn descriptors(tree: &Tree, process: &Process) -> io::Result<()> {
             "{row:4}: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 {inode} 1 0000000000000000 100 0 0 10 0"
         );
         tree.link(&at(&format!("fd/{}", 20 + row)), format!("socket:[{inode}]"))?;
+    }
+    for peer in 0..process.remote_peers.copied().unwrap_or(0) {
+        let inode = PEERS + peer;
+        let _ = writeln!(
+            tcp,
+            "{:4}: 0500000A:9C40 {:02X}01000A:9C41 01 00000000:00000000 00:00000000 00000000  1000        0 {inode} 1 0000000000000000 20 4 30 10 -1",
+            100 + peer,
+            peer % 200 + 1
+        );
+        tree.link(&at(&format!("fd/{}", 100 + peer)), format!("socket:[{inode}]"))?;
+    }
+    if process.rdma.copied() == Some(true) {
+        tree.link(&at("fd/90"), "/dev/infiniband/uverbs0")?;
     }
     tree.put(&at("net/tcp"), tcp)
 }

@@ -1,0 +1,317 @@
+//! The workload waits for storage that answers too late or not at all.
+//!
+//! Three things must come together: the workload waits (PSI of its cgroup, threads blocked in an I/O path), its GPU
+//! has less to do for it, and a device or server in its path is out of its own normal. Waiting alone is no fault: a
+//! reader that is throttled by its own `io.max` waits for a drive that answers as always.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::storage::BlockDevice;
+use gpuprod_snapshot::units::Nanos;
+
+use super::{Claim, Outcome, View};
+use crate::attribution::{self, Blame};
+use crate::facts::Demand;
+use crate::join::disks_of;
+use crate::signals::StorageSignals;
+use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
+
+/// In flight, as a part of what the queue takes, from which a queue is full.
+const QUEUE_FULL: f64 = 0.8;
+/// Bytes per second, as a part of the most that a device was seen to give, below which it does not keep up.
+const SLOW: f64 = 0.5;
+/// A device on which the workload itself moves as much as this part of that most is at its own limit.
+const OWN_LIMIT: f64 = 0.8;
+/// On average so many requests in flight mean that the device was never idle.
+const ALWAYS_BUSY: f64 = 0.95;
+/// Confidence in a device that does not answer at all: nothing has to be compared.
+const STUCK: f64 = 0.9;
+/// Confidence in a server for which only the workload's own waits speak.
+const WAITS_ONLY: f64 = 0.7;
+
+/// What is wrong with a device or a server.
+struct Trouble {
+    object: String,
+    variant: &'static str,
+    cause: Cause,
+    onset: Nanos,
+    pressure: Part,
+    confidence: Part,
+    says: String,
+    evidence: Vec<Evidence>,
+}
+
+pub(super) fn judge(view: &View<'_>) -> Outcome {
+    let unit = view.unit;
+    if unit.path.disks.is_empty() && unit.mounts.is_empty() {
+        return Outcome::Absent;
+    }
+    let (some, blocked) = (unit.usage.block.io_some, unit.usage.block.blocked);
+    if some.is_none() && blocked.is_none() {
+        return Outcome::Suspended("neither the pressure nor the threads of the workload are read".into());
+    }
+    if unit.gpu.is_none() && unit.engine.is_none() {
+        return Outcome::Suspended("neither the GPU nor an engine speaks for it".into());
+    }
+    // Loading weights is a wait of its own kind, and ends in a GPU that works.
+    if crate::unit::loading(unit) {
+        return Outcome::Suspended("it is loading".into());
+    }
+    let Some(hungry) = hungry(view) else { return Outcome::Silent };
+    // Held by what it was held by: to stay takes half of what it takes to enter.
+    let half = |limit: Part| limit.as_fraction() / if view.active { 2.0 } else { 1.0 };
+    let at_least = |value: Option<f64>, limit: Part| value.is_some_and(|value| value >= half(limit));
+    let waits = at_least(some, view.policy.io_wait_some) || at_least(blocked, view.policy.io_wait_blocked);
+    if !waits {
+        return Outcome::Silent;
+    }
+    let now = view.host.now;
+    if let Some(since) = unit.usage.writes.since()
+        && now.saturating_sub(since) < view.policy.checkpoint_ns
+    {
+        // Its own burst of writing: a checkpoint, until it lasts too long for one.
+        return Outcome::Silent;
+    }
+    let mut rejected = attribution::cleared(view);
+    let mut worst: Option<Trouble> = None;
+    for result in devices(view).into_iter().chain(unit.mounts.iter().map(|point| server(view, point))) {
+        match result {
+            Ok(trouble) if worst.as_ref().is_none_or(|worst| trouble.confidence > worst.confidence) => {
+                worst = Some(trouble)
+            }
+            Ok(_) => {}
+            Err(no) => rejected.push(no),
+        }
+    }
+    match worst {
+        Some(trouble) => Outcome::Claim(claim(view, trouble, hungry, rejected)),
+        None if view.host.block.is_none() => Outcome::Suspended("no block device is read".to_string()),
+        None => Outcome::Silent,
+    }
+}
+
+/// Since when the GPU has less to do than it should, on the word of the best witness: the engine's own progress
+/// against its normal, or a GPU that stands idle or nearly so under a workload without one.
+fn hungry(view: &View<'_>) -> Option<Nanos> {
+    let unit = view.unit;
+    match (&unit.deviation, unit.engine) {
+        (Some(deviation), _) => {
+            let wanted = matches!(unit.demand, Demand::Present { .. });
+            let bad = unit.deficit_since.filter(|_| wanted)?;
+            (view.active || attribution::deviates(deviation, view) || deviation.value <= 0.0).then_some(bad)
+        }
+        // An engine whose normal is not learnt yet is no witness, and one without work has no trouble.
+        (None, Some(_)) => None,
+        (None, None) => unit.usage.hungry.since(),
+    }
+}
+
+/// Every disk in the path that no sync speaks for: one that runs, or one whose tail is still in the latencies.
+fn devices(view: &View<'_>) -> Vec<Result<Trouble, Rejected>> {
+    let Some(block) = view.host.block else { return Vec::new() };
+    let arrays = view.host.md.into_iter().flat_map(|md| md.arrays.iter().map(move |array| (md, array)));
+    let syncs = |name: &String| {
+        let synced = view.host.signals.arrays.get(name).and_then(|signals| signals.synced);
+        synced.is_some_and(|at| view.host.now.saturating_sub(at) < view.policy.starved_clear_ns)
+    };
+    let syncing = arrays.filter(|(_, array)| syncs(&array.name));
+    let spoken_for: Vec<String> = syncing.flat_map(|(md, array)| disks_of(array, block, md)).collect();
+    let disks = view.unit.path.disks.iter().filter(|disk| !spoken_for.contains(disk));
+    let device = |disk: &String| {
+        let device = block.devices.iter().find(|device| device.name == *disk)?;
+        Some(device_trouble(view, device, view.host.signals.disks.get(disk)?))
+    };
+    disks.filter_map(device).collect()
+}
+
+fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignals) -> Result<Trouble, Rejected> {
+    let name = &device.name;
+    if let Some(since) = signals.stuck_since {
+        return stuck(view, name, since, Cause::Storage, "stuck");
+    }
+    let reject = |why: String| Rejected { cause: Cause::Storage, of: name.clone(), why };
+    let policy = view.policy;
+    let floor = if device.rotational.copied() == Some(true) { policy.io_await_spinning_ms } else { policy.io_await_ms };
+    let late = signals.latency.latest().is_some_and(|latency| latency >= floor / if view.active { 2.0 } else { 1.0 });
+    let in_flight = signals.in_flight.latest().unwrap_or(0.0);
+    let full = device.nr_requests.copied().is_some_and(|most| most > 0 && in_flight >= QUEUE_FULL * f64::from(most));
+    let (rate, most) = (signals.throughput.latest(), signals.throughput.highest());
+    let share = rate.zip(most).map(|(rate, most)| rate / most.max(f64::MIN_POSITIVE));
+    let behind = in_flight >= ALWAYS_BUSY && share.is_some_and(|share| share < SLOW);
+    let others = others(view, device, rate);
+    if let (Some(share), Some(others)) = (share, others)
+        && share >= OWN_LIMIT
+        && others < policy.io_background.as_fraction()
+        && !late
+    {
+        return Err(reject(format!(
+            "it gives {} % of the most it was seen to give, and the workload takes it: its own demand",
+            Micro::from_f64(share * 100.0)
+        )));
+    }
+    if !(late || full || behind || view.active) {
+        return Err(reject(format!(
+            "answers in {} ms, below {} ms, with {} requests out: the wait is not the device's (own io.max, locks)",
+            Micro::from_f64(signals.latency.latest().unwrap_or(0.0)),
+            Micro::from_f64(floor),
+            Micro::from_f64(in_flight)
+        )));
+    }
+    let ratio = if late { policy.io_await_ratio } else { policy.disk_await_ratio };
+    let Blame { object, confidence, pressure, latency, mut evidence } = attribution::gates(view, name, signals, ratio)?;
+    let background = others.is_some_and(|others| others >= policy.io_background.as_fraction());
+    evidence.extend(others.map(|share| plain("of its bytes are not the workload's", name, share * 100.0, "%")));
+    evidence.extend(share.map(|share| plain("throughput, of the most it was seen to give", name, share * 100.0, "%")));
+    evidence.push(plain("requests in flight, on average", name, in_flight, "requests"));
+    Ok(Trouble {
+        says: format!(
+            "{object} answers in {} ms, normal {} ms{}",
+            Micro::from_f64(latency.value),
+            Micro::from_f64(latency.normal),
+            if background { ", under I/O that is not the workload's" } else { "" }
+        ),
+        object,
+        variant: if background { "background" } else { "late" },
+        cause: if background { Cause::BackgroundIo } else { Cause::Storage },
+        onset: latency.onset.unwrap_or(view.host.now),
+        pressure,
+        confidence,
+        evidence,
+    })
+}
+
+/// Others' share of what a device moves; nothing when the workload's own part cannot be told.
+fn others(view: &View<'_>, device: &BlockDevice, rate: Option<f64>) -> Option<f64> {
+    let own = view.unit.io_by_device.get(&device.dev).copied()?;
+    let rate = rate.filter(|rate| *rate > 0.0)?;
+    Some((1.0 - own / rate).clamp(0.0, 1.0))
+}
+
+/// A network file system that the workload has open.
+fn server(view: &View<'_>, point: &str) -> Result<Trouble, Rejected> {
+    let reject = |why: &str| Rejected { cause: Cause::Network, of: point.into(), why: why.into() };
+    let signals = view.host.signals.mounts.get(point);
+    if let Some(since) = signals.and_then(|signals| signals.stuck_since) {
+        return stuck(view, point, since, Cause::Network, "server_stuck");
+    }
+    let remote = view.unit.usage.waits_remote.since();
+    if let Some(signals) = signals {
+        let late = signals.latency.latest().is_some_and(|latency| latency >= view.policy.io_await_remote_ms);
+        if late || view.active {
+            let blame = attribution::gates(view, point, signals, view.policy.io_await_ratio);
+            if let Ok(Blame { object, confidence, pressure, latency, evidence }) = blame {
+                return Ok(Trouble {
+                    says: format!(
+                        "the server of {object} answers in {} ms, normal {} ms",
+                        Micro::from_f64(latency.value),
+                        Micro::from_f64(latency.normal)
+                    ),
+                    object,
+                    variant: "server_late",
+                    cause: Cause::Network,
+                    onset: latency.onset.unwrap_or(view.host.now),
+                    pressure,
+                    confidence,
+                    evidence,
+                });
+            }
+        }
+        if signals.latency.latest().is_some() {
+            return Err(reject("its server answers as it normally does"));
+        }
+    }
+    let since = remote.ok_or_else(|| reject("no thread is blocked in a network file system"))?;
+    if view.unit.mounts.len() > 1 && signals.is_none() {
+        return Err(reject("threads wait for a server, and which of several cannot be told"));
+    }
+    Ok(Trouble {
+        object: point.into(),
+        variant: "server_stuck",
+        cause: Cause::Network,
+        onset: since,
+        pressure: Part::ONE,
+        confidence: Part::from_fraction(WAITS_ONLY).min(confidence(view)),
+        says: format!("threads of the workload are blocked in the client of {point}: its server does not answer"),
+        evidence: Vec::new(),
+    })
+}
+
+/// Requests are out and nothing comes back. A device that never did anything for the workload is not stuck for it.
+fn stuck(view: &View<'_>, name: &str, since: Nanos, cause: Cause, variant: &'static str) -> Result<Trouble, Rejected> {
+    let age = view.host.now.saturating_sub(since);
+    if age < view.policy.io_stall_for_ns {
+        let why = format!("no request has come back for {} s, not long enough", Micro::from_f64(age.as_secs_f64()));
+        return Err(Rejected { cause, of: name.into(), why });
+    }
+    Ok(Trouble {
+        object: name.into(),
+        variant,
+        cause,
+        onset: since,
+        pressure: Part::ONE,
+        confidence: Part::from_fraction(STUCK).min(confidence(view)),
+        says: format!("{name} has requests out, and none has come back for {} s", Micro::from_f64(age.as_secs_f64())),
+        evidence: alloc::vec![plain("without an answer", name, age.as_secs_f64(), "s")],
+    })
+}
+
+/// A verdict is no surer than the figure of what it cost.
+fn confidence(view: &View<'_>) -> Part {
+    view.unit.weight.source.confidence()
+}
+
+fn claim(view: &View<'_>, trouble: Trouble, hungry: Nanos, rejected: Vec<Rejected>) -> Claim {
+    let unit = view.unit;
+    let critical = unit.deficit() >= view.policy.starved_critical.as_fraction();
+    let waits = unit.usage.waits.since().or(unit.usage.waits_remote.since()).unwrap_or(view.host.now);
+    let mut evidence = attribution::victim_evidence(view);
+    let block = &unit.usage.block;
+    if let Some(share) = block.blocked {
+        evidence.push(plain("of the samples had a thread blocked in an I/O path", &unit.name, share * 100.0, "%"));
+    }
+    evidence.extend(trouble.evidence);
+    Claim {
+        variant: Some(trouble.variant.into()),
+        severity: if critical { Severity::Critical } else { Severity::Warn },
+        cause: Some(trouble.cause),
+        deficit: unit.weight.w.rest(),
+        // All three have to last: the hold runs from the latest beginning.
+        onset: trouble.onset.max(hungry).max(waits).min(view.host.now),
+        pressure: trouble.pressure,
+        confidence: trouble.confidence,
+        summary: format!(
+            "{}; the workload waits for I/O {} % of the time and makes {} % of its progress",
+            trouble.says,
+            Micro::from_f64(block.io_some.unwrap_or(0.0).max(block.blocked.unwrap_or(0.0)) * 100.0),
+            Micro::from_f64((1.0 - unit.deficit()) * 100.0)
+        ),
+        evidence,
+        rejected,
+        advice: advice(trouble.variant, &trouble.object),
+        object: trouble.object,
+        holders: Vec::new(),
+    }
+}
+
+fn advice(variant: &str, object: &str) -> String {
+    match variant {
+        "stuck" => format!(
+            "look for the drive's errors (`dmesg`, `smartctl -a /dev/{object}`, /sys/block/{object}/inflight); drain the node if it does not come back"
+        ),
+        "background" => format!(
+            "find who else uses {object} (`iotop -o`, io.stat of the other cgroups) and limit it with io.max, or move one of the two"
+        ),
+        "server_stuck" | "server_late" => format!(
+            "look at the server of {object} and the way to it (`nfsiostat {object}`, `dmesg` for \"not responding\"); other nodes of the same mount should see it too"
+        ),
+        _ => format!(
+            "look at {object} itself: media errors, temperature, write cache full, discards (`smartctl -a /dev/{object}`)"
+        ),
+    }
+}
+
+fn plain(what: &str, of: &str, value: f64, unit: &str) -> Evidence {
+    Evidence { what: what.into(), of: of.into(), value: Micro::from_f64(value), unit: unit.into(), normal: None }
+}

@@ -1,0 +1,301 @@
+//! The GPU is held and does nothing: by the dead, by a hang, or by somebody who has no use for it.
+//!
+//! Silence of demand is no squatting: an engine that answers its page is a reserve, whatever it does. Power decides
+//! nothing either: 70 GB held cost an H200 no watt more than an empty context. What counts is who holds it, whether
+//! that holder lives, and whether anything at all moved for long enough.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use gpuprod_snapshot::gpu::GpuHealth;
+use gpuprod_snapshot::units::Nanos;
+
+use super::{Claim, Outcome, View};
+use crate::facts::Demand;
+use crate::usage::End;
+use crate::{Cause, Part, Rejected, Severity};
+
+mod words;
+
+use words::{minutes, percent};
+
+/// Confidence in each variant. A zombie is a fact; a holder that was left by its parent may be a nohup.
+const DEAD: f64 = 0.95;
+const WEDGED: f64 = 0.9;
+const LEFT: f64 = 0.75;
+const SPIN_GPM: f64 = 0.9;
+const SPIN_POWER: f64 = 0.7;
+const SEED: f64 = 0.75;
+/// Lower where the CPUs of the workload work: it may be in a phase without GPU.
+const SEED_CPU_BUSY: f64 = 0.5;
+/// So many CPUs are busy.
+const CPUS_BUSY: f64 = 0.5;
+
+pub(super) fn judge(view: &View<'_>) -> Outcome {
+    let unit = view.unit;
+    if unit.rest {
+        return Outcome::Absent;
+    }
+    let Some(gpu) = unit.gpu else {
+        return Outcome::Suspended("the driver does not answer: nobody can tell what the GPU does".to_string());
+    };
+    if gpu.health.get().is_some_and(|health| *health != GpuHealth::Ok) {
+        return Outcome::Suspended("the GPU is faulted".into());
+    }
+    let block = &unit.usage.block;
+    if block.util.is_none() && block.silicon().is_none() {
+        return if unit.mig {
+            Outcome::Unsupported("nothing measures the activity of a MIG instance before Hopper".into())
+        } else {
+            Outcome::Suspended("neither utilization nor activity is read".into())
+        };
+    }
+    if unit.holders.is_empty() && !unit.hidden {
+        return Outcome::Absent;
+    }
+    if let Some(claim) = reserve(view) {
+        return Outcome::Claim(claim);
+    }
+    if unit.hidden {
+        return Outcome::Suspended(
+            "its processes cannot be looked at: run in the host's pid namespace, as root".into(),
+        );
+    }
+    for variant in [dead, wedged, spin, seed] {
+        match variant(view) {
+            Outcome::Silent => {}
+            spoken => return spoken,
+        }
+    }
+    Outcome::Silent
+}
+
+/// An engine answers: whatever it does not do, it is there to do it.
+fn reserve(view: &View<'_>) -> Option<Claim> {
+    let unit = view.unit;
+    let engine = unit.engine.filter(|engine| engine.page.get().is_some())?;
+    if matches!(unit.demand, Demand::Present { .. }) {
+        return None;
+    }
+    let since = unit.usage.still.lasts(view.host.now, view.policy.squat_for_ns)?;
+    let idle = view.host.now.saturating_sub(since);
+    let mut claim = words::claim(view, "idle_reserve", Severity::Info, since);
+    claim.cause = None;
+    claim.confidence = Part::ONE;
+    claim.summary =
+        format!("{}: a reserve: its engine answers and has had nothing to do for {}", unit.name, minutes(idle));
+    claim.rejected.push(words::not_squatting(format!("{} answers: an engine that answers is a reserve", engine.url)));
+    claim.advice = "nothing, if this reserve is wanted; else scale the deployment down".into();
+    Some(claim)
+}
+
+/// Its holders have ended, or the job that they belong to, and the memory is still taken.
+fn dead(view: &View<'_>) -> Outcome {
+    let unit = view.unit;
+    let (Some(since), Some(end)) = (unit.usage.ended.lasts(view.host.now, view.policy.squat_dead_ns), unit.usage.end)
+    else {
+        return Outcome::Silent;
+    };
+    let Some(still) = unit.usage.still.lasts(view.host.now, view.policy.squat_dead_ns) else {
+        return Outcome::Silent;
+    };
+    if let Some(why) = works_elsewhere(view, view.policy.squat_dead_ns) {
+        return Outcome::Suspended(why);
+    }
+    if end == End::EngineGone && unit.usage.refused.lasts(view.host.now, view.policy.squat_refused_ns).is_none() {
+        return Outcome::Silent;
+    }
+    // A process that its parent left may work on: then its CPUs do.
+    if end == End::Reparented && (unit.usage.block.cpus.is_none_or(|cpus| cpus >= 0.02) || unit.listens.is_some()) {
+        return Outcome::Silent;
+    }
+    if let Some(why) = stopped(view, view.policy.squat_dead_ns) {
+        return Outcome::Suspended(why);
+    }
+    let (variant, severity, confidence, says) = match end {
+        End::Dead => ("crashed_holder", Severity::Critical, DEAD, "whose process is dead"),
+        End::CgroupGone => ("orphan", Severity::Critical, DEAD, "whose job is over: its cgroup was removed"),
+        End::EngineGone => ("crashed_holder", Severity::Warn, LEFT, "whose engine answers no more"),
+        End::Reparented => ("orphan", Severity::Warn, LEFT, "whose parent process died"),
+    };
+    let mut claim = words::claim(view, variant, severity, since.max(still));
+    claim.confidence = Part::from_fraction(confidence);
+    claim.summary = format!("{}: {} held by a process {says}", unit.name, words::memory(unit));
+    claim.advice = format!("{}; then see that its memory is free again", words::end_it(unit));
+    Outcome::Claim(claim)
+}
+
+/// A holder hangs in the driver: it cannot be ended, and the GPU does nothing.
+fn wedged(view: &View<'_>) -> Outcome {
+    let unit = view.unit;
+    let now = view.host.now;
+    let held = unit.usage.block.memory.is_some_and(|memory| memory >= view.policy.squat_dead_mem.as_fraction());
+    let (Some(since), Some(still), true) = (
+        unit.usage.wedged.lasts(now, view.policy.squat_dead_ns),
+        unit.usage.still.lasts(now, view.policy.squat_dead_ns),
+        held,
+    ) else {
+        return Outcome::Silent;
+    };
+    let mut claim = words::claim(view, "crashed_holder", Severity::Critical, since.max(still));
+    claim.cause = Some(Cause::Stall);
+    claim.confidence = Part::from_fraction(WEDGED);
+    claim.summary = format!(
+        "{}: {} held by a process that hangs in the GPU driver for {}",
+        unit.name,
+        words::memory(unit),
+        minutes(now.saturating_sub(since))
+    );
+    claim.advice = "it cannot be killed while it hangs there: look for Xids in the kernel log, drain the node, reset the GPU or reboot".into();
+    Outcome::Claim(claim)
+}
+
+/// Full utilization and an empty silicon, for minutes, on all GPUs of the workload.
+fn spin(view: &View<'_>) -> Outcome {
+    let (unit, now) = (view.unit, view.host.now);
+    let Some(since) = unit.usage.spins.lasts(now, view.policy.spin_for_ns) else {
+        return Outcome::Silent;
+    };
+    // A multi-GPU engine without requests may poll; it answers, so it is there.
+    if unit.demand == Demand::Met {
+        return Outcome::Silent;
+    }
+    if let Some(why) = stopped(view, view.policy.spin_for_ns) {
+        return Outcome::Suspended(why);
+    }
+    let elsewhere = unit.elsewhere.clone().or_else(|| unit.kin.iter().find_map(|kin| kin.elsewhere.clone()));
+    // A rank that worked until just now is the one that the others wait for.
+    let for_long = |since: Nanos| now.saturating_sub(since) >= view.policy.spin_for_ns;
+    let laggard = unit.kin.iter().find(|kin| !kin.spins.is_some_and(for_long));
+    let length = minutes(now.saturating_sub(since));
+    let spins = format!("{}: kernels have been resident for {length} and do nothing", unit.name);
+    let gpm = unit.usage.block.sm.is_some();
+    if let Some(wait) = laggard
+        .map(|kin| format!("it waits for {} of the same workload ({} utilization)", kin.name, percent(kin.util)))
+        .or_else(|| elsewhere.map(|why| format!("{why}: the rank that it waits for may be on another node")))
+    {
+        let mut claim = words::claim(view, "peer_wait", Severity::Info, since);
+        claim.cause = Some(Cause::Peer);
+        claim.confidence = Part::from_fraction(0.5);
+        claim.summary = format!("{spins}; {wait}");
+        claim.rejected.push(words::not_squatting("a GPU that waits for a peer is a victim".into()));
+        claim.advice = "look at the other ranks of the job: the one that does not spin is the one to look at".into();
+        claim.holders.clear();
+        return Outcome::Claim(claim);
+    }
+    let mut claim = words::claim(view, "hung_spin", Severity::Critical, since);
+    claim.cause = Some(Cause::Stall);
+    claim.confidence = Part::from_fraction(if gpm { SPIN_GPM } else { SPIN_POWER });
+    claim.summary = format!(
+        "{spins}: {} utilization at {} of the power limit{}",
+        percent(unit.usage.block.util),
+        percent(unit.usage.block.power),
+        if unit.kin.is_empty() {
+            String::new()
+        } else {
+            format!(", like all {} GPUs of its workload", unit.kin.len() + 1)
+        }
+    );
+    claim.rejected.push(Rejected {
+        cause: Cause::Peer,
+        of: String::new(),
+        why: "no process of it has an RDMA device open or a connection with another host".into(),
+    });
+    claim.advice = format!(
+        "take its stacks first (`py-spy dump --pid PID`), then {}; a watchdog of the framework (NCCL timeout) would have ended it",
+        words::end_it(unit)
+    );
+    Outcome::Claim(claim)
+}
+
+/// Memory held, nothing done, for long.
+fn seed(view: &View<'_>) -> Outcome {
+    let (unit, now, policy) = (view.unit, view.host.now, view.policy);
+    let memory = unit.usage.block.memory;
+    // To stay takes less than to enter: allocators give back a little.
+    let least = policy.squat_mem.as_fraction() - if view.active { 0.05 } else { 0.0 };
+    let Some(since) = unit.usage.still.lasts(now, policy.squat_for_ns) else {
+        return Outcome::Silent;
+    };
+    if memory.is_none_or(|memory| memory < least) {
+        return Outcome::Silent;
+    }
+    if unit.engine.is_some_and(|engine| engine.page.get().is_some()) {
+        // It answers and has work that does not move: a stall of the engine, and no squatter.
+        return Outcome::Silent;
+    }
+    let excuse = stopped(view, policy.squat_for_ns).or_else(|| works_elsewhere(view, policy.squat_for_ns));
+    if let Some(why) = excuse {
+        return Outcome::Suspended(why);
+    }
+    if unit.age.is_some_and(|age| age < policy.squat_for_ns) {
+        // A new holder begins anew.
+        return Outcome::Silent;
+    }
+    if unit.usage.waits.since().is_some() || unit.usage.waits_remote.since().is_some() {
+        return Outcome::Suspended("the workload waits for I/O: it is starved, not squatting".into());
+    }
+    if let Some(answered) = unit.usage.answered
+        && now.saturating_sub(answered) < policy.squat_for_ns
+    {
+        let ago = minutes(now.saturating_sub(answered));
+        return Outcome::Suspended(format!("its engine answered {ago} ago: an engine that answers is a reserve"));
+    }
+    let engine = unit.engine.is_some();
+    if engine && unit.usage.served.is_none() && unit.age.is_none_or(|age| age < policy.loading_cap_ns) {
+        return Outcome::Suspended("its engine has not served yet and may be loading".into());
+    }
+    if let (false, Some(port)) = (engine, unit.listens) {
+        return Outcome::Suspended(format!(
+            "it listens on port {port} and may be a server: give its metrics page with --engine URL"
+        ));
+    }
+    if let Some(what) = &unit.interactive
+        && unit.usage.still.lasts(now, policy.squat_interactive_ns).is_none()
+    {
+        return Outcome::Suspended(format!(
+            "{what}: a person may pause, up to {}",
+            minutes(policy.squat_interactive_ns)
+        ));
+    }
+    let block = &unit.usage.block;
+    let hot = unit.usage.hot.lasts(now, Nanos::from_secs(60)).is_some();
+    // Power near the limit and no activity contradict each other. With GPM agreeing that nothing runs it is worth
+    // a louder word; without it the utilization counter itself may be broken.
+    let severity = if hot && block.silicon().is_some() { Severity::Critical } else { Severity::Warn };
+    let cpu_busy = block.cpus.is_some_and(|cpus| cpus >= CPUS_BUSY);
+    let mut claim = words::claim(view, "seed_signature", severity, since);
+    claim.confidence = Part::from_fraction(if cpu_busy || hot { SEED_CPU_BUSY } else { SEED });
+    claim.summary = format!(
+        "{}: {} held, {} utilization, nothing moved for {}{}",
+        unit.name,
+        words::memory(unit),
+        percent(block.util.or(block.silicon())),
+        minutes(now.saturating_sub(since)),
+        if hot { "; its power is near the limit, which no idle GPU draws: a counter may be broken" } else { "" }
+    );
+    if cpu_busy {
+        claim.evidence.push(words::plain(
+            "CPUs that the workload keeps busy",
+            &unit.name,
+            block.cpus.unwrap_or(0.0),
+            "CPUs",
+        ));
+    }
+    claim.rejected.push(words::not_reserve());
+    claim.advice = format!("ask the owner, or {}", words::end_it(unit));
+    Outcome::Claim(claim)
+}
+
+/// Another GPU of the same workload was at work within this time.
+fn works_elsewhere(view: &View<'_>, time: Nanos) -> Option<String> {
+    let rests = |since: Option<Nanos>| since.is_some_and(|since| view.host.now.saturating_sub(since) >= time);
+    let at_work = view.unit.kin.iter().find(|kin| !rests(kin.still) && kin.spins.is_none());
+    at_work.map(|kin| format!("{} of the same workload is or was at work", kin.name))
+}
+
+/// A process that was stopped on purpose is not its own master: its time begins when it goes on.
+fn stopped(view: &View<'_>, time: Nanos) -> Option<String> {
+    let at = view.unit.usage.stopped?;
+    (view.host.now.saturating_sub(at) < time).then(|| "a holder is or was stopped, by a debugger or a scheduler".into())
+}
