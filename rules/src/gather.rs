@@ -181,7 +181,7 @@ impl<'a> Gather<'a> {
                 |psi: &'a Psi| psi.cgroups.iter().find(|cgroup| &cgroup.path == path).map(|cgroup| &cgroup.pressures);
             Some((find(old)?, find(new)?, "the workload's cgroup"))
         });
-        let (old, new, of) = own.unwrap_or_else(|| (&old.system, &new.system, "the whole system"));
+        let (old, new, of) = own.unwrap_or((&old.system, &new.system, "the whole system"));
         let waited = which(new).get()?.some.total.checked_sub(which(old).get()?.some.total)?;
         Some(((waited.as_secs_f64() / between.as_secs_f64()).min(1.0), of.into()))
     }

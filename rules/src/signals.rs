@@ -165,10 +165,11 @@ impl Signals {
             engine.ratio.rest();
             engine.trail.clear();
         }
-        for storage in self.disks.values_mut().chain(self.arrays.values_mut()) {
+        for storage in self.disks.values_mut().chain(self.arrays.values_mut()).chain(self.mounts.values_mut()) {
             storage.latency.rest();
             storage.in_flight.rest();
-            storage.sync_since = None;
+            storage.throughput.rest();
+            (storage.sync_since, storage.synced, storage.stuck_since) = (None, None, None);
         }
     }
 

@@ -192,6 +192,19 @@ fn an_engine_that_is_away_and_back() {
 }
 
 #[test]
+fn a_zombie_peers_and_an_orphan() {
+    mirror("squat_zombie.scn", &[350, 400]);
+    mirror("spin_remote_peer.scn", &[400]);
+    mirror("spin_rdma.scn", &[350]);
+    mirror("squat_orphan.scn", &[250, 400]);
+}
+
+#[test]
+fn a_network_file_system_that_hangs() {
+    mirror("io_server_hangs.scn", &[400, 600]);
+}
+
+#[test]
 fn a_difference_is_found_and_named() {
     let scenario = scenario("raid_rebuild_serving.scn");
     let tick = scenario.ticks().next().unwrap();

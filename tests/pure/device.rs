@@ -111,12 +111,15 @@ fn local(tick: &mut Tick) {
     }
 }
 
+/// A recording, what is changed in it, variant and severity of what is found, and the state at the end.
+type Expected = (&'static str, fn(&mut Tick), Option<(&'static str, Severity)>, &'static str);
+
 /// What a quarter of an hour of each known state is called, on real numbers.
 #[test]
 fn real_states_are_squatting_or_not() {
     let nothing = None;
     let squatted = State::Squatted.as_str();
-    let expected: [(&str, fn(&mut Tick), Option<(&str, Severity)>, &str); 9] = [
+    let expected: [Expected; 9] = [
         ("bare_idle", |_| (), nothing, "unallocated"),
         // A context takes four thousandths of the memory: whoever comes finds room.
         ("context_small", |_| (), nothing, "idle"),
