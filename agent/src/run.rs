@@ -163,7 +163,7 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
                 (None, Some(path), _) => Some(top::From::File(path)),
                 (None, None, attach) => attach.map(top::From::Attached),
             };
-            top(Settings::one_shot(&sampling)?, from, once, (out, err))?;
+            top::command(Settings::one_shot(&sampling)?, from, once, (out, err))?;
         }
         Command::ReleaseGpu { config, time } => return ordered(config.as_deref(), Some(time), out),
         Command::ResumeGpu { config } => return ordered(config.as_deref(), None, out),
@@ -185,7 +185,7 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
 }
 
 /// How long `top --once` looks when no agent runs: two ticks give rates.
-const TOP_TIME: Nanos = Nanos::from_secs(2);
+pub(crate) const TOP_TIME: Nanos = Nanos::from_secs(2);
 
 fn print<T: Serialize>(out: &mut dyn Write, json: bool, value: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
     if json {
@@ -210,43 +210,11 @@ fn stop_flag(signals: &[i32]) -> Result<Stop> {
 }
 
 /// What ends a command that looks for a while; SIGHUP only where `nohup` has not switched it off.
-fn ends() -> Result<Stop> {
+pub(crate) fn ends() -> Result<Stop> {
     let status = tree::text(Path::new("/proc/self/status")).unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     if ignored & 1 == 0 { stop_flag(&[SIGTERM, SIGINT, SIGHUP]) } else { stop_flag(&[SIGTERM, SIGINT]) }
-}
-
-/// The screen, or one plain page where there can be none.
-fn top(
-    settings: Settings,
-    from: Option<top::From>,
-    once: bool,
-    (out, err): (&mut dyn Write, &mut dyn Write),
-) -> Result<()> {
-    let blind = if once { None } else { top::no_screen() };
-    if let Some(why) = blind {
-        writeln!(err, "note: {why}: one plain page (top --once)")?;
-    }
-    let plain = once || blind.is_some();
-    let found = if from.is_none() { found(&settings, err)? } else { None };
-    if !plain {
-        let agent = || found.map(|(path, _)| top::From::Attached(top::Address::Socket(path)));
-        return top::run(settings, from.or_else(agent).unwrap_or(top::From::Own), &ends()?, out);
-    }
-    let host = settings.host_name();
-    let page = match (from, found) {
-        (Some(top::From::History(since)), _) => top::page_of(since, &settings)?,
-        (Some(top::From::File(path)), _) => {
-            let (frame, host) = top::last(&path, &settings)?;
-            top::page(&frame, &host)
-        }
-        (Some(top::From::Attached(address)), _) => top::page(&address.ask()?, &host),
-        (_, Some((_, frame))) => top::page(&frame, &host),
-        (_, None) => look(&settings, TOP_TIME, |frame| top::page(frame, &host))?,
-    };
-    out.write_all(page.as_bytes())?;
-    Ok(())
 }
 
 /// The running agent's frame, unless flags ask for an own look.
@@ -255,7 +223,7 @@ fn asked(settings: &Settings, err: &mut dyn Write) -> Result<Option<Frame<'stati
 }
 
 /// The running agent's socket and its frame, unless flags ask for an own look.
-fn found(settings: &Settings, err: &mut dyn Write) -> Result<Option<(PathBuf, Frame<'static>)>> {
+pub(crate) fn found(settings: &Settings, err: &mut dyn Write) -> Result<Option<(PathBuf, Frame<'static>)>> {
     if settings.own_look {
         return Ok(None);
     }
@@ -287,7 +255,7 @@ fn is_fresh(frame: &Frame<'_>, settings: &Settings) -> bool {
 }
 
 /// Samples for a while through the pipeline and shows the last frame.
-fn look<T>(settings: &Settings, time: Nanos, show: impl Fn(&Frame<'_>) -> T) -> Result<T> {
+pub(crate) fn look<T>(settings: &Settings, time: Nanos, show: impl Fn(&Frame<'_>) -> T) -> Result<T> {
     let mut pipeline = Pipeline::new(settings.config.rules.policy());
     let mut last = None;
     let mut ticks = live(settings, &ends()?).for_time(time).peekable();

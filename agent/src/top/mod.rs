@@ -35,7 +35,7 @@ use crate::clock::Clock;
 use crate::config::duration;
 use crate::pipeline::Frame;
 use crate::recording::Recording;
-use crate::run::Settings;
+use crate::run::{Settings, TOP_TIME, ends, found, look};
 use crate::source::Stop;
 use crate::{history, text};
 use screen::Feed;
@@ -100,6 +100,41 @@ pub fn view(host: String, origin: Origin) -> View {
         locale.contains("utf-8") || locale.contains("utf8")
     });
     View { host, origin: Some(origin), colour: set("NO_COLOR").is_none(), ascii: !utf8, ..View::default() }
+}
+
+/// The command: the screen, or one plain page where there can be none. Without a word on where from, the running agent
+/// is asked, and where none runs this host is sampled.
+///
+/// # Errors
+/// When what is to be shown cannot be read, or the terminal goes away.
+pub fn command(
+    settings: Settings,
+    from: Option<From>,
+    once: bool,
+    (out, err): (&mut dyn Write, &mut dyn Write),
+) -> Result<()> {
+    let blind = if once { None } else { no_screen() };
+    if let Some(why) = blind {
+        writeln!(err, "note: {why}: one plain page (top --once)")?;
+    }
+    let found = if from.is_none() { found(&settings, err)? } else { None };
+    if !once && blind.is_none() {
+        let agent = || found.map(|(path, _)| From::Attached(Address::Socket(path)));
+        return run(settings, from.or_else(agent).unwrap_or(From::Own), &ends()?, out);
+    }
+    let host = settings.host_name();
+    let text = match (from, found) {
+        (Some(From::History(since)), _) => page_of(since, &settings)?,
+        (Some(From::File(path)), _) => {
+            let (frame, host) = last(&path, &settings)?;
+            page(&frame, &host)
+        }
+        (Some(From::Attached(address)), _) => page(&address.ask()?, &host),
+        (_, Some((_, frame))) => page(&frame, &host),
+        (_, None) => look(&settings, TOP_TIME, |frame| page(frame, &host))?,
+    };
+    out.write_all(text.as_bytes())?;
+    Ok(())
 }
 
 /// Runs the screen on what is to be shown.
