@@ -283,7 +283,7 @@ pub(crate) fn no_gpu(frame: &Frame<'_>) -> String {
 pub fn page(report: &Report) -> String {
     let mut out = String::new();
     for verdict in std::iter::once(&report.node).chain(&report.gpus) {
-        let _ = writeln!(out, "{:<8}{:<12} {}", verdict.about, verdict.level.word(), verdict.says);
+        let _ = writeln!(out, "{:<7} {:<12} {}", verdict.about, verdict.level.word(), verdict.says);
         for line in &verdict.because {
             let _ = writeln!(out, "        {line}");
         }

@@ -264,7 +264,8 @@ pub(crate) fn settle<'a>(
         judged.push(UnitJudgement {
             unit: facts.id.clone(),
             gpu: unit.formerly.clone().or_else(|| (unit.gpu != facts.id.0).then(|| unit.gpu.clone())).map(UnitId),
-            index: facts.gpu.and(unit.index),
+            // While NVML says nothing at all, people still want to know which GPU is meant.
+            index: if gpus.get().is_some() { facts.gpu.and(unit.index) } else { unit.index },
             slices: unit.slices,
             slices_whole: unit.slices_whole,
             state,

@@ -149,7 +149,8 @@ fn released_gpus_are_held_by_nobody_and_come_back() {
     let page = agent.until(20, |page| page.contains("reason=\"released\"") && info(page) == 0);
     let left = value(&page, "gpuprod_self_gpu_lease_remaining_seconds").unwrap();
     assert!(left > 20.0 && left < 60.0, "{left}");
-    assert!(run(&scratch, &["check"]).1.contains("unknown (released)"));
+    let (_, check) = run(&scratch, &["check"]);
+    assert!(check.contains("GPU 1   cannot tell  unknown (released)"), "which GPU is still known: {check}");
     let (_, doctor) = run(&scratch, &["doctor"]);
     assert!(doctor.contains("gpu     released") && doctor.contains("gpuprod resume-gpu"), "{doctor}");
     assert!(agent.get("/").1.contains("let go of for another"));
