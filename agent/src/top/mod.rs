@@ -1,6 +1,6 @@
 //! `top`: the node on one screen, live, from a recording, or at a time that has passed.
 //!
-//! [`draw::draw`] is pure; [`screen`] owns the terminal; [`feed`] and [`player`] bring the frames.
+//! [`draw()`] is pure; `screen` owns the terminal; `feed` and `player` bring the frames.
 
 mod cause;
 mod draw;
