@@ -8,6 +8,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use crate::config::duration;
 use crate::fit::{Also, Format};
+use crate::report;
 use crate::top::{Address, Since};
 
 /// Was this GPU productive? If not, what starved it, and what did it cost?
@@ -191,6 +192,9 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Productive and lost GPU-hours, and money, from the ledger that the agent keeps
+    #[command(after_help = report::HELP)]
+    Report(report::Flags),
     /// Every series: name, kind, unit, labels, help
     Metrics {
         /// As JSON

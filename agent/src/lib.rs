@@ -25,6 +25,7 @@ pub mod pipeline;
 pub mod recording;
 pub mod reload;
 pub mod replay;
+pub mod report;
 pub mod run;
 pub mod say;
 pub mod seen;

@@ -169,6 +169,7 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
         Command::ResumeGpu { config } => return ordered(config.as_deref(), None, out),
         Command::Demo { list: true, .. } => out.write_all(demo::list().as_bytes())?,
         Command::Demo { scenario, once, .. } => demo::find(scenario.as_deref())?.run(once, &ends()?, out)?,
+        Command::Report(flags) => flags.run(out)?,
         Command::Metrics { json } => {
             let metrics: Vec<_> = catalogue::all().collect();
             print(out, json, &metrics, |metrics| catalogue::names::table(metrics))?;

@@ -25,7 +25,7 @@ const LOOKS: u32 = 20;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 /// Another program that reads the file may hold up a write for so long.
-const BUSY: Duration = Duration::from_secs(2);
+pub(super) const BUSY: Duration = Duration::from_secs(2);
 /// What saves of an older form begin with differs.
 const LEARNT: &str = concat!("1/", env!("CARGO_PKG_VERSION"));
 /// Unpacked size of what was learnt, at most.

@@ -13,6 +13,7 @@ mod db;
 mod failure;
 mod inbox;
 mod keeper;
+pub mod reader;
 pub mod rows;
 mod schema;
 mod thread;

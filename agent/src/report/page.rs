@@ -1,0 +1,178 @@
+//! A report as text: a table for people, CSV for spreadsheets. Numbers are cut, never rounded up: what is printed is
+//! not more than was booked.
+
+use std::fmt::Write as _;
+
+use super::sum::{Report, Row, Times};
+use crate::text;
+
+/// Word for what nobody could tell.
+const UNTOLD: &str = "(unknown)";
+
+type Column = (&'static str, fn(&Times) -> u64);
+
+const COLUMNS: &[Column] = &[
+    ("observed", |times| times.observed_ns),
+    ("productive", |times| times.productive_ns),
+    ("lost", |times| times.lost_ns),
+    ("headroom", |times| times.headroom_ns),
+    ("overhead", |times| times.overhead_ns),
+    ("idle", |times| times.idle_ns),
+    ("unallocated", |times| times.unallocated_ns),
+    ("unknown", |times| times.unknown_ns),
+];
+
+/// For people: GPU-hours, and the parts of the observed.
+#[must_use]
+pub fn table(report: &Report, to_realtime_ns: u64) -> String {
+    let mut page = String::new();
+    let at = |ns| text::utc(gpuprod_snapshot::units::Nanos(ns));
+    let _ =
+        writeln!(page, "GPU-hours from {} to {} (whole hours, UTC)\n", at(report.from_realtime_ns), at(to_realtime_ns));
+    let mut lines = vec![head(report)];
+    lines.extend(report.rows.iter().map(|row| line(report, row, &names(report, row))));
+    let mut total = vec!["all".to_owned()];
+    total.resize(report.by.len().max(1), String::new());
+    lines.push(line(report, &report.total, &total));
+    let left = report.by.len().max(1);
+    aligned(&mut page, &lines, left);
+    remarks(&mut page, report);
+    page
+}
+
+fn head(report: &Report) -> Vec<String> {
+    let mut head: Vec<String> = report.by.iter().map(|by| by.as_str().to_uppercase()).collect();
+    if head.is_empty() {
+        head.push(String::new());
+    }
+    for (name, _) in COLUMNS {
+        head.push(name.to_uppercase());
+        if matches!(*name, "productive" | "lost") {
+            head.push("%".to_owned());
+        }
+    }
+    if report.price_millionths.is_some() {
+        head.push("LOST COST".to_owned());
+    }
+    head
+}
+
+fn names(report: &Report, row: &Row) -> Vec<String> {
+    let mut names: Vec<String> = report
+        .by
+        .iter()
+        .map(|by| {
+            row.key.get(by.as_str()).cloned().flatten().map_or_else(|| UNTOLD.to_owned(), |name| text::clean(&name))
+        })
+        .collect();
+    if names.is_empty() {
+        names.push(String::new());
+    }
+    names
+}
+
+fn line(report: &Report, row: &Row, names: &[String]) -> Vec<String> {
+    let mut line = names.to_vec();
+    for (name, read) in COLUMNS {
+        let ns = read(&row.times);
+        line.push(hours(ns));
+        if matches!(*name, "productive" | "lost") {
+            line.push(percent(ns, row.times.observed_ns));
+        }
+    }
+    if report.price_millionths.is_some() {
+        let (least, most) = (row.lost_cost_millionths.unwrap_or(0), row.lost_cost_most_millionths.unwrap_or(0));
+        line.push(if least == most { money(least) } else { format!("{} to {}", money(least), money(most)) });
+    }
+    line
+}
+
+/// The first columns to the left, the others to the right.
+fn aligned(page: &mut String, lines: &[Vec<String>], left: usize) {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    for line in lines {
+        let mut text = String::new();
+        for (place, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let gap = if place == 0 { "" } else { "  " };
+            let _ =
+                if place < left { write!(text, "{gap}{cell:<width$}") } else { write!(text, "{gap}{cell:>width$}") };
+        }
+        let _ = writeln!(page, "{}", text.trim_end());
+    }
+}
+
+fn remarks(page: &mut String, report: &Report) {
+    let times = &report.total.times;
+    if times.observed_ns == 0 {
+        page.push_str("\nno second was booked in this time\n");
+        return;
+    }
+    let known = times.observed_ns.saturating_sub(times.unknown_ns);
+    let _ = writeln!(page, "\nseen: {} of the observed time; the rest is unknown", percent(known, times.observed_ns));
+    if report.price_millionths.is_some() {
+        let _ = writeln!(page, "priced: what was lost by tokens, steps or GPM ({} h)", hours(times.lost_firm_ns));
+        if times.lost_proxy_ns > 0 {
+            let proxy = hours(times.lost_proxy_ns);
+            let _ = writeln!(
+                page,
+                "range: {proxy} h were lost by the proxy of power and utilization, from nothing to all of it"
+            );
+        }
+        if times.lost_unpriced_ns > 0 {
+            let rest = hours(times.lost_unpriced_ns);
+            let _ =
+                writeln!(page, "not priced: {rest} h were lost by utilization alone or by a state without a weight");
+        }
+    }
+}
+
+/// For spreadsheets: nanoseconds and millionths, whole numbers.
+#[must_use]
+pub fn csv(report: &Report) -> String {
+    let mut page = String::new();
+    let mut head: Vec<String> = report.by.iter().map(|by| by.as_str().to_owned()).collect();
+    head.extend(COLUMNS.iter().map(|(name, _)| format!("{name}_ns")));
+    head.extend(["lost_firm_ns", "lost_proxy_ns", "lost_unpriced_ns"].map(str::to_owned));
+    if report.price_millionths.is_some() {
+        head.extend(["lost_cost_millionths", "lost_cost_most_millionths"].map(str::to_owned));
+    }
+    let _ = writeln!(page, "{}", head.join(","));
+    for row in &report.rows {
+        let names = report.by.iter().map(|by| row.key.get(by.as_str()).cloned().flatten().unwrap_or_default());
+        let mut cells: Vec<String> = names.map(|name| quoted(&name)).collect();
+        cells.extend(COLUMNS.iter().map(|(_, read)| read(&row.times).to_string()));
+        let times = &row.times;
+        cells.extend([times.lost_firm_ns, times.lost_proxy_ns, times.lost_unpriced_ns].map(|ns| ns.to_string()));
+        cells.extend(row.lost_cost_millionths.iter().chain(&row.lost_cost_most_millionths).map(u64::to_string));
+        let _ = writeln!(page, "{}", cells.join(","));
+    }
+    page
+}
+
+/// Quoted where it must be; a cell never begins as a formula.
+fn quoted(cell: &str) -> String {
+    let cell = text::clean(cell);
+    let cell = if cell.starts_with(['=', '+', '-', '@']) { format!("'{cell}") } else { cell };
+    if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
+}
+
+/// Hours with four decimals: a third of a second.
+fn hours(ns: u64) -> String {
+    let units = ns / 360_000_000;
+    format!("{}.{:04}", units / 10_000, units % 10_000)
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    let permille = u128::from(part) * 1_000 / u128::from(whole);
+    format!("{}.{} %", permille / 10, permille % 10)
+}
+
+fn money(millionths: u64) -> String {
+    let cents = millionths / 10_000;
+    format!("{}.{:02}", cents / 100, cents % 100)
+}

@@ -1,0 +1,249 @@
+//! From rows to sums.
+//!
+//! GPU time is slice-nanoseconds over the slices of a whole GPU. Where that leaves fractions (MIG), they are carried
+//! from row to row of the unit, so that the parts of a unit sum to its whole, to the nanosecond.
+
+use std::collections::BTreeMap;
+
+use gpuprod_rules::{Bucket, WeightSource};
+use serde::Serialize;
+
+use crate::store::rows::{Key, Rows};
+use crate::text;
+
+/// Divisible by every number of slices from 1 to 8.
+const FRACTION: u128 = 840;
+/// Nanoseconds of an hour.
+const HOUR_NS: u128 = 3_600_000_000_000;
+
+/// What the sums are split by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// GPU, or MIG instance.
+    Gpu,
+    /// Whose it was.
+    Tenant,
+    /// The bucket and its reason.
+    Cause,
+    /// What it was for.
+    Class,
+    /// Hour of the wall clock (UTC).
+    Hour,
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Gpu, Self::Tenant, Self::Cause, Self::Class, Self::Hour];
+
+    /// The word of the flag and the column.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::Tenant => "tenant",
+            Self::Cause => "cause",
+            Self::Class => "class",
+            Self::Hour => "hour",
+        }
+    }
+
+    /// Reads a word of the flag.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn parse(word: &str) -> Result<Self, String> {
+        let names: Vec<&str> = Self::ALL.iter().map(|by| by.as_str()).collect();
+        let known = Self::ALL.iter().find(|by| by.as_str() == word).copied();
+        known.ok_or_else(|| format!("words: {}", names.join(", ")))
+    }
+
+    /// None where nobody could tell.
+    fn of(self, key: &Key) -> Option<String> {
+        match self {
+            Self::Gpu => Some(key.unit.0.clone()),
+            Self::Tenant => key.tenant.clone(),
+            Self::Class => Some(key.class.as_str().to_owned()),
+            Self::Hour => Some(text::utc(gpuprod_snapshot::units::Nanos::from_secs(key.hour.saturating_mul(3600)))),
+            Self::Cause => Some(match key.bucket.reason() {
+                "" => key.bucket.as_str().to_owned(),
+                reason => format!("{}{{{reason}}}", key.bucket.as_str()),
+            }),
+        }
+    }
+}
+
+/// Money per GPU-hour, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Price(pub u64);
+
+impl Price {
+    /// Reads `2.5`.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a price; write a number with at most six decimals, for example 2.5");
+        let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |part: &str| part.chars().all(|c| c.is_ascii_digit());
+        if whole.is_empty() || rest.len() > 6 || !digits(whole) || !digits(rest) {
+            return Err(wrong());
+        }
+        let whole = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(1_000_000));
+        let rest = format!("{rest:0<6}").parse::<u64>().ok();
+        whole.zip(rest).and_then(|(whole, rest)| whole.checked_add(rest)).map(Self).ok_or_else(wrong)
+    }
+
+    /// Of so much GPU time, in millionths, rounded down.
+    #[must_use]
+    pub fn of(self, gpu_ns: u64) -> u64 {
+        u64::try_from(u128::from(gpu_ns) * u128::from(self.0) / HOUR_NS).unwrap_or(u64::MAX)
+    }
+}
+
+/// GPU time by bucket, in nanoseconds of a whole GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Times {
+    /// All of it.
+    pub observed_ns: u64,
+    /// Useful work.
+    pub productive_ns: u64,
+    /// Serving with its demand met.
+    pub headroom_ns: u64,
+    /// Loading, checkpoints, evaluation.
+    pub overhead_ns: u64,
+    /// Allocated and not asked.
+    pub idle_ns: u64,
+    /// Nobody had it.
+    pub unallocated_ns: u64,
+    /// Nothing can be said.
+    pub unknown_ns: u64,
+    /// Work was there and was not done.
+    pub lost_ns: u64,
+    /// Of the lost: by tokens, steps or GPM.
+    pub lost_firm_ns: u64,
+    /// Of the lost: by power and utilization. As money it is a range, from nothing to all of it.
+    pub lost_proxy_ns: u64,
+    /// Of the lost: by utilization alone, or by the state without a weight. Never money.
+    pub lost_unpriced_ns: u64,
+}
+
+impl Times {
+    fn add(&mut self, bucket: Bucket, source: WeightSource, ns: u64) {
+        let field = match bucket {
+            Bucket::Productive => &mut self.productive_ns,
+            Bucket::Headroom => &mut self.headroom_ns,
+            Bucket::Overhead(_) => &mut self.overhead_ns,
+            Bucket::Idle => &mut self.idle_ns,
+            Bucket::Unallocated => &mut self.unallocated_ns,
+            Bucket::Unknown(_) => &mut self.unknown_ns,
+            Bucket::Lost(_) => &mut self.lost_ns,
+        };
+        *field = field.saturating_add(ns);
+        self.observed_ns = self.observed_ns.saturating_add(ns);
+        if let Bucket::Lost(_) = bucket {
+            let ground = match source {
+                WeightSource::Tokens | WeightSource::Steps | WeightSource::Gpm => &mut self.lost_firm_ns,
+                WeightSource::Proxy => &mut self.lost_proxy_ns,
+                WeightSource::Util | WeightSource::None => &mut self.lost_unpriced_ns,
+            };
+            *ground = ground.saturating_add(ns);
+        }
+    }
+}
+
+/// The sums of one group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// By what, in the order asked for; null where nobody could tell.
+    pub key: BTreeMap<&'static str, Option<String>>,
+    /// Its time.
+    #[serde(flatten)]
+    pub times: Times,
+    /// Money of what was lost on firm ground, in millionths; absent without a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_cost_millionths: Option<u64>,
+    /// The same with what was lost by the proxy: the upper end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_cost_most_millionths: Option<u64>,
+}
+
+/// What is printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Start of the first hour (Unix time).
+    pub from_realtime_ns: u64,
+    /// What it is split by.
+    pub by: Vec<By>,
+    /// Money per GPU-hour in millionths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_millionths: Option<Price>,
+    /// The groups, in order.
+    pub rows: Vec<Row>,
+    /// Their sum.
+    pub total: Row,
+}
+
+/// Sums rows up. Of `by`, a word that comes twice counts once.
+#[must_use]
+pub fn sum(rows: &Rows, from_hour: u64, by: &[By], price: Option<Price>) -> Report {
+    let mut keys: Vec<By> = Vec::new();
+    for key in by {
+        if !keys.contains(key) {
+            keys.push(*key);
+        }
+    }
+    let mut groups: BTreeMap<Vec<Option<String>>, Times> = BTreeMap::new();
+    let mut carried: BTreeMap<&str, u128> = BTreeMap::new();
+    for (key, slice_ns) in rows {
+        let carry = carried.entry(&key.unit.0).or_default();
+        let parts = u128::from(*slice_ns) * FRACTION / u128::from(key.slices_whole.max(1)) + *carry;
+        *carry = parts % FRACTION;
+        let ns = u64::try_from(parts / FRACTION).unwrap_or(u64::MAX);
+        let group = keys.iter().map(|by| by.of(key)).collect();
+        groups.entry(group).or_default().add(key.bucket, key.source, ns);
+    }
+    let mut total = Row {
+        key: BTreeMap::new(),
+        times: Times::default(),
+        lost_cost_millionths: None,
+        lost_cost_most_millionths: None,
+    };
+    // Costs are differences of running sums, so that they add up as well.
+    let (mut firm, mut most) = (0_u64, 0_u64);
+    let mut list = Vec::new();
+    for (group, times) in groups {
+        accumulate(&mut total.times, &times);
+        firm = firm.saturating_add(times.lost_firm_ns);
+        most = most.saturating_add(times.lost_firm_ns).saturating_add(times.lost_proxy_ns);
+        let step = |sum: u64, before: Option<u64>| price.map(|price| price.of(sum).saturating_sub(before.unwrap_or(0)));
+        let cost = step(firm, total.lost_cost_millionths);
+        let cost_most = step(most, total.lost_cost_most_millionths);
+        total.lost_cost_millionths = price.map(|price| price.of(firm));
+        total.lost_cost_most_millionths = price.map(|price| price.of(most));
+        let key = keys.iter().map(|by| by.as_str()).zip(group).collect();
+        list.push(Row { key, times, lost_cost_millionths: cost, lost_cost_most_millionths: cost_most });
+    }
+    let from_realtime_ns = from_hour.saturating_mul(3_600_000_000_000);
+    Report { from_realtime_ns, by: keys, price_millionths: price, rows: list, total }
+}
+
+fn accumulate(total: &mut Times, times: &Times) {
+    let pairs = [
+        (&mut total.observed_ns, times.observed_ns),
+        (&mut total.productive_ns, times.productive_ns),
+        (&mut total.headroom_ns, times.headroom_ns),
+        (&mut total.overhead_ns, times.overhead_ns),
+        (&mut total.idle_ns, times.idle_ns),
+        (&mut total.unallocated_ns, times.unallocated_ns),
+        (&mut total.unknown_ns, times.unknown_ns),
+        (&mut total.lost_ns, times.lost_ns),
+        (&mut total.lost_firm_ns, times.lost_firm_ns),
+        (&mut total.lost_proxy_ns, times.lost_proxy_ns),
+        (&mut total.lost_unpriced_ns, times.lost_unpriced_ns),
+    ];
+    for (sum, part) in pairs {
+        *sum = sum.saturating_add(part);
+    }
+}

@@ -1,0 +1,137 @@
+//! Reads the ledger's rows while an agent runs, or after it has ended; writes nothing.
+
+use std::path::{Path, PathBuf};
+
+use gpuprod_rules::{Bucket, Cause, Class, Overhead, UnitId, Unknown, WeightSource};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::db::FILE;
+use super::rows::{Key, Rows};
+use super::schema;
+
+/// Why the rows cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is none.
+    #[error("no store in {}: does an agent keep one there? the key is store.dir, the flag --dir", .0.display())]
+    Missing(PathBuf),
+    /// A later version wrote it.
+    #[error("the store {} has version {found}, and this gpuprod reads up to {}: use the newer gpuprod", path.display(), schema::VERSION)]
+    Newer {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+    },
+    /// It cannot be read, or is damaged.
+    #[error("read the store {}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: rusqlite::Error,
+    },
+    /// A word that this version does not know.
+    #[error("the store {} holds a word that this gpuprod does not know: {word:?}", path.display())]
+    Word {
+        /// Which file.
+        path: PathBuf,
+        /// The word.
+        word: String,
+    },
+}
+
+/// Whether a directory holds a store that can be seen.
+#[must_use]
+pub fn is_there(dir: &Path) -> bool {
+    dir.join(FILE).exists()
+}
+
+/// The rows of every hour from this one on (hours since the Unix epoch).
+///
+/// # Errors
+/// When there is no store, a newer one, or one that cannot be read.
+pub fn rows(dir: &Path, from: u64) -> Result<Rows, Error> {
+    let path = dir.join(FILE);
+    match path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Err(Error::Missing(dir.to_owned())),
+        Err(error) => {
+            let source = rusqlite::Error::ToSqlConversionFailure(error.into());
+            return Err(Error::Read { path, source });
+        }
+    }
+    let failed = |source| Error::Read { path: path.clone(), source };
+    let db = open(&path).map_err(failed)?;
+    let found = schema::version(&db).map_err(failed)?;
+    if usize::try_from(found).map_or(true, |found| found > schema::VERSION) {
+        return Err(Error::Newer { path, found });
+    }
+    // A file that the present version's agent has not opened yet has no class.
+    let class = if found < 2 { "'unspecified'" } else { "class" };
+    let sql = format!(
+        "SELECT hour, unit, tenant, {class}, bucket, reason, weight_source, slices_whole, slice_ns
+         FROM ledger_rows WHERE hour >= ?1"
+    );
+    let mut query = db.prepare(&sql).map_err(failed)?;
+    let mut found = query.query([i64::try_from(from).unwrap_or(i64::MAX)]).map_err(failed)?;
+    let mut rows = Rows::new();
+    while let Some(row) = found.next().map_err(failed)? {
+        let (key, amount) = parse(row).map_err(failed)?.map_err(|word| Error::Word { path: path.clone(), word })?;
+        rows.insert(key, amount);
+    }
+    Ok(rows)
+}
+
+/// With an agent at work, its side files are used. Without one they are missing, and who may not write the directory
+/// cannot make them: then nobody else writes either, and the file is read as it is.
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let tried = Connection::open_with_flags(path, flags)
+        .and_then(|db| db.busy_timeout(super::db::BUSY).and_then(|()| schema::version(&db)).map(|_| db));
+    let wal = PathBuf::from(format!("{}-wal", path.display()));
+    match tried {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) && !wal.exists() => {
+            let quoted: String = path.display().to_string().chars().map(quoted).collect();
+            Connection::open_with_flags(format!("file:{quoted}?immutable=1"), flags)
+        }
+        tried => tried,
+    }
+}
+
+fn quoted(c: char) -> String {
+    if matches!(c, '%' | '?' | '#') { format!("%{:02X}", u32::from(c)) } else { c.to_string() }
+}
+
+type Parsed = Result<(Key, u64), String>;
+
+fn parse(row: &rusqlite::Row<'_>) -> rusqlite::Result<Parsed> {
+    let text = |place: usize| row.get::<_, String>(place);
+    let number = |place: usize| row.get::<_, i64>(place);
+    let (tenant, class, bucket, reason, source) = (text(2)?, text(3)?, text(4)?, text(5)?, text(6)?);
+    let key = (|| {
+        Ok(Key {
+            hour: unsigned(number(0).unwrap_or(0)),
+            unit: UnitId(text(1).unwrap_or_default()),
+            tenant: Some(tenant).filter(|tenant| !tenant.is_empty()),
+            class: Class::ALL.iter().copied().find(|known| known.as_str() == class).ok_or(class)?,
+            bucket: self::bucket(&bucket, &reason).ok_or_else(|| format!("{bucket} {reason}"))?,
+            source: WeightSource::ALL.iter().copied().find(|known| known.as_str() == source).ok_or(source)?,
+            slices_whole: u32::try_from(number(7).unwrap_or(1)).unwrap_or(1),
+        })
+    })();
+    let amount = unsigned(number(8)?);
+    Ok(key.map(|key| (key, amount)))
+}
+
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+fn bucket(word: &str, reason: &str) -> Option<Bucket> {
+    let plain = [Bucket::Productive, Bucket::Headroom, Bucket::Idle, Bucket::Unallocated].into_iter();
+    let overhead = Overhead::ALL.iter().copied().map(Bucket::Overhead);
+    let unknown = Unknown::ALL.iter().copied().map(Bucket::Unknown);
+    let lost = Cause::ALL.iter().copied().map(Bucket::Lost);
+    plain.chain(overhead).chain(unknown).chain(lost).find(|known| known.as_str() == word && known.reason() == reason)
+}
