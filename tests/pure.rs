@@ -32,6 +32,8 @@ mod otlp;
 mod recording;
 #[path = "pure/replay.rs"]
 mod replay;
+#[path = "pure/report.rs"]
+mod report;
 #[path = "pure/top.rs"]
 mod top;
 #[path = "pure/verdicts.rs"]

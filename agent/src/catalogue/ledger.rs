@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use gpuprod_rules::{Bucket, Cause, WeightSource};
+use gpuprod_rules::{Bucket, Cause, Unknown, WeightSource};
 use gpuprod_snapshot::units::Nanos;
 
 use super::{Exact, Kind, Metric, Points, Value};
 use crate::pipeline::Frame;
 
-/// Shown with zero from the start, so that a rate over the first second of a loss is not lost.
-const CORE: &[(Bucket, WeightSource)] =
-    &[(Bucket::Lost(Cause::Storage), WeightSource::Tokens), (Bucket::Lost(Cause::Unexplained), WeightSource::Tokens)];
+/// Shown with zero from the start, so that a rate over the first second of a loss, or of a restart, is not lost.
+const CORE: &[(Bucket, WeightSource)] = &[
+    (Bucket::Unknown(Unknown::AgentDown), WeightSource::None),
+    (Bucket::Lost(Cause::Storage), WeightSource::Tokens),
+    (Bucket::Lost(Cause::Unexplained), WeightSource::Tokens),
+];
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {
