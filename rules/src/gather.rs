@@ -33,6 +33,8 @@ pub(crate) struct Gather<'a> {
     gpus: Option<&'a Gpus>,
     pub(crate) engines: &'a [Engine],
     pub(crate) processes: BTreeMap<u32, &'a Process>,
+    /// The processes of the sample before.
+    pub(crate) before: BTreeMap<u32, &'a Process>,
     /// Whether the process table could be read at all.
     pub(crate) looked: bool,
     pub(crate) cgroups: BTreeMap<&'a str, &'a Cgroup>,
@@ -51,6 +53,7 @@ impl<'a> Gather<'a> {
             now: window.last.stamp.boottime,
             gpus: window.value(Source::Gpu, |tick| &tick.gpu).get().copied(),
             engines: engines.unwrap_or_default(),
+            before: window.pair(|tick| &tick.proc).map(|(old, ..)| join::by_pid(&old.processes)).unwrap_or_default(),
             looked: processes.is_some(),
             processes: join::by_pid(processes.unwrap_or_default()),
             cgroups: cgroups.unwrap_or_default().iter().map(|cgroup| (cgroup.path.as_str(), cgroup)).collect(),

@@ -15,7 +15,9 @@ use crate::rule::{Outcome, RULES, View};
 use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
-use crate::{Cause, Finding, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, UnitId, vital};
+use crate::{
+    Cause, Finding, Holder, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, UnitId, vital,
+};
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
 const LEARNT_FOR: Nanos = Nanos::from_secs(7 * 24 * 3600);
@@ -169,6 +171,9 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
     suspect
 }
 
+/// Processes that one finding names at most.
+const MOST_HOLDERS: usize = 64;
+
 /// Claims about the same object are one finding: the first rule names it, the others are attached.
 fn findings(holds: &Holds) -> Vec<Finding> {
     let mut objects: BTreeMap<&str, Vec<(RuleId, &UnitId, &Active)>> = BTreeMap::new();
@@ -186,6 +191,14 @@ fn findings(holds: &Holds) -> Vec<Finding> {
             let (root, _, lead) = speaking.clone().min_by_key(|(rule, unit, active)| {
                 (rank(*rule), core::cmp::Reverse(active.claim.severity), (*unit).clone())
             })?;
+            let mut holders: Vec<Holder> = Vec::new();
+            let others =
+                speaking.clone().filter(|(rule, ..)| rule == root).flat_map(|(.., active)| &active.claim.holders);
+            for holder in lead.claim.holders.iter().chain(others) {
+                if holders.len() < MOST_HOLDERS && holders.iter().all(|known| known.pid != holder.pid) {
+                    holders.push(holder.clone());
+                }
+            }
             let victims: BTreeSet<&UnitId> = speaking.clone().map(|(_, unit, _)| *unit).collect();
             let also: BTreeSet<RuleId> = speaking.map(|(rule, ..)| *rule).filter(|rule| rule != root).collect();
             let roots = claims.iter().filter(|(rule, ..)| rule == root);
@@ -207,7 +220,7 @@ fn findings(holds: &Holds) -> Vec<Finding> {
                 rejected: claim.rejected,
                 also: also.into_iter().collect(),
                 advice: claim.advice,
-                holders: claim.holders,
+                holders,
             })
         })
         .collect();

@@ -91,14 +91,13 @@ impl Gather<'_> {
     /// Bytes per second read and written, bytes per second written, and CPUs, over the processes of the family
     /// that were there before.
     fn rates(&self, family: &BTreeSet<u32>) -> (Option<f64>, Option<f64>, Option<f64>) {
-        let Some((old, new, between)) = self.window.pair(|tick| &tick.proc) else {
+        let Some((_, _, between)) = self.window.pair(|tick| &tick.proc) else {
             return (None, None, None);
         };
         let seconds = between.as_secs_f64();
-        let before: BTreeMap<u32, &Process> = crate::join::by_pid(&old.processes);
         let (mut moved, mut written, mut cpu) = (None, None, None);
-        for process in new.processes.iter().filter(|process| family.contains(&process.pid)) {
-            let Some(before) = before.get(&process.pid).filter(|before| before.start == process.start) else {
+        for process in family.iter().filter_map(|pid| self.processes.get(pid)) {
+            let Some(before) = self.before.get(&process.pid).filter(|before| before.start == process.start) else {
                 continue;
             };
             let delta = |pick: fn(&Process) -> Option<u64>| {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use gpuprod::pipeline::Pipeline;
-use gpuprod_rules::{Finding, Severity, UnitJudgement};
+use gpuprod_rules::{Finding, Part, Policy, RuleId, RuleStatus, Severity, UnitJudgement};
 use gpuprod_sim::Scenario;
 use gpuprod_snapshot::units::Nanos;
 
@@ -21,8 +21,8 @@ struct Seen {
     findings: Vec<Finding>,
 }
 
-fn play(scenario: &Scenario) -> Vec<Seen> {
-    let mut pipeline = Pipeline::default();
+fn play(scenario: &Scenario, policy: Policy) -> Vec<Seen> {
+    let mut pipeline = Pipeline::new(policy);
     let mut begin = None;
     scenario
         .ticks()
@@ -45,8 +45,8 @@ fn blames(finding: &Finding, word: &str) -> bool {
 }
 
 /// Every way in which the verdicts of one scenario are wrong.
-fn faults(scenario: &Scenario) -> Vec<String> {
-    let seen = play(scenario);
+fn faults(scenario: &Scenario, policy: Policy) -> Vec<String> {
+    let seen = play(scenario, policy);
     let mut faults = Vec::new();
     for truth in scenario.truth() {
         let from = truth.from.saturating_add(grace(&truth.state));
@@ -175,9 +175,80 @@ fn every_scenario_is_judged_as_its_author_says() {
     assert!(scenarios.len() >= 12, "only {} scenarios in {}", scenarios.len(), dir.display());
     let mut report = String::new();
     for (_, scenario) in &scenarios {
-        for fault in faults(scenario) {
+        for fault in faults(scenario, Policy::default()) {
             report += &format!("\n{}: {fault}", scenario.name);
         }
     }
     assert!(report.is_empty(), "{report}");
+}
+
+fn scenario(name: &str) -> Scenario {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/scenarios");
+    gpuprod_sim::load(&dir.join(format!("{name}.scn"))).unwrap()
+}
+
+/// A threshold that is taken away, and the scenario that then goes wrong.
+type Ablation = (&'static str, fn(&mut Policy), &'static str);
+
+/// Every threshold earns its place: without it a scenario is misjudged.
+#[test]
+fn without_a_threshold_a_scenario_goes_wrong() {
+    let ablations: [Ablation; 14] = [
+        ("squat_mem", |policy| policy.squat_mem = Part(0), "context_only"),
+        ("squat_for_ns", |policy| policy.squat_for_ns = Nanos::from_secs(60), "pause_below_ten_minutes"),
+        ("squat_interactive_ns", |policy| policy.squat_interactive_ns = policy.squat_for_ns, "notebook_pause"),
+        ("squat_io_bytes", |policy| policy.squat_io_bytes = 1e15, "loading_for_long"),
+        ("squat_dead_mem", |policy| policy.squat_dead_mem = Part::ONE, "squat_zombie"),
+        ("squat_dead_ns", |policy| policy.squat_dead_ns = Nanos::from_secs(3_600), "squat_vanished"),
+        ("squat_refused_ns", |policy| policy.squat_refused_ns = Nanos::from_secs(3_600), "squat_engine_died"),
+        ("spin_util", |policy| policy.spin_util = Part(1_000_001), "spin_engine_hang"),
+        ("spin_power", |policy| policy.spin_power = Part(0), "spin_without_gpm"),
+        ("io_wait_blocked", |policy| policy.io_wait_blocked = Part(1_000_001), "io_server_hangs"),
+        ("io_hungry_util", |policy| policy.io_hungry_util = Part(0), "io_drive_fails_slow"),
+        ("io_await_ratio", |policy| policy.io_await_ratio = 1e6, "io_drive_fails_slow"),
+        ("io_background", |policy| policy.io_background = Part(1_000_001), "io_neighbour_floods"),
+        ("order_slack_blocks", |policy| policy.order_slack_blocks = 10_000, "io_after_slowdown"),
+    ];
+    for (name, change, of) in ablations {
+        let mut policy = Policy::default();
+        change(&mut policy);
+        assert!(!faults(&scenario(of), policy).is_empty(), "{of} is judged right without {name}");
+    }
+}
+
+/// What is told and wakes nobody: the variant, the state, and the last word of the rule.
+#[test]
+fn what_is_no_squatter_says_what_it_is() {
+    for (name, variant) in [
+        ("reserve_for_long", "idle_reserve"),
+        ("spin_remote_peer", "peer_wait"),
+        ("spin_rdma", "peer_wait"),
+        ("spin_for_local_rank", "peer_wait"),
+    ] {
+        let seen = play(&scenario(name), Policy::default());
+        let last = seen.last().unwrap();
+        let found = last.findings.iter().find(|finding| finding.rule == RuleId::Squatter).unwrap();
+        assert_eq!((found.variant.as_deref(), found.severity), (Some(variant), Severity::Info), "{name}");
+        assert!(!found.summary.is_empty() && !found.evidence.is_empty() && !found.rejected.is_empty(), "{name}");
+    }
+    // Why the rule is silent stands in its report.
+    for (name, why) in [
+        ("server_without_page", "may be a server"),
+        ("notebook_pause", "a person may pause"),
+        ("one_gpu_of_the_job_works", "is or was at work"),
+        ("stopped_by_scheduler", "is or was stopped"),
+        ("held_while_nvml_hangs", "the driver does not answer"),
+        ("reserve_page_times_out", "an engine that answers is a reserve"),
+    ] {
+        let mut pipeline = Pipeline::default();
+        let scenario = scenario(name);
+        let said = scenario.ticks().any(|tick| {
+            let frame = pipeline.feed(&tick);
+            frame.judgement.rules.iter().any(|report| match &report.status {
+                RuleStatus::Suspended(text) => report.rule == RuleId::Squatter && text.contains(why),
+                _ => false,
+            })
+        });
+        assert!(said, "{name}: nobody said `{why}`");
+    }
 }

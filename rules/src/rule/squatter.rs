@@ -121,7 +121,11 @@ fn dead(view: &View<'_>) -> Outcome {
     let mut claim = words::claim(view, variant, severity, since.max(still));
     claim.confidence = Part::from_fraction(confidence);
     claim.summary = format!("{}: {} held by a process {says}", unit.name, words::memory(unit));
-    claim.advice = format!("{}; then see that its memory is free again", words::end_it(unit));
+    claim.advice = if end == End::Dead {
+        "nothing can be sent to a dead process: end its parent, so that it is reaped; if the memory stays taken, drain the node and reset the GPU".into()
+    } else {
+        format!("{}; then see that its memory is free again", words::end_it(unit))
+    };
     Outcome::Claim(claim)
 }
 

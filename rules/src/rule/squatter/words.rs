@@ -14,8 +14,10 @@ use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
 /// nothing: one job that holds eight GPUs is one page.
 pub(super) fn claim(view: &View<'_>, variant: &str, severity: Severity, onset: Nanos) -> Claim {
     let unit = view.unit;
-    let idle = unit.kin.iter().filter(|kin| kin.still.is_some() || kin.spins.is_some()).map(|kin| &kin.name);
-    let lead = idle.chain([&unit.name]).min_by_key(|name| (name.len(), (*name).clone()));
+    // Those that do the same: who spins is told apart from who stands still.
+    let spins = unit.usage.spins.since().is_some();
+    let alike = unit.kin.iter().filter(|kin| if spins { kin.spins.is_some() } else { kin.still.is_some() });
+    let lead = alike.map(|kin| &kin.name).chain([&unit.name]).min_by_key(|name| (name.len(), (*name).clone()));
     Claim {
         variant: Some(variant.into()),
         severity,
