@@ -224,10 +224,6 @@ fn seed(view: &View<'_>) -> Outcome {
     if memory.is_none_or(|memory| memory < least) {
         return Outcome::Silent;
     }
-    if unit.engine.is_some_and(|engine| engine.page.get().is_some()) {
-        // It answers and has work that does not move: a stall of the engine, and no squatter.
-        return Outcome::Silent;
-    }
     let excuse = stopped(view, policy.squat_for_ns).or_else(|| works_elsewhere(view, policy.squat_for_ns));
     if let Some(why) = excuse {
         return Outcome::Suspended(why);
