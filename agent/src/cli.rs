@@ -21,7 +21,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, the reason is on stderr; 3 wrong usage.\n\
-`check` has its own: 0 fine, 1 warning, 2 critical, 3 cannot tell.";
+`check` has its own: 0 fine, 1 warning, 2 critical, 3 cannot tell; `fit` those of whom it answers.";
 
 const CHECK_HELP: &str = "Exit codes: 0 fine, 1 warning, 2 critical, 3 cannot tell or wrong usage.\n\
 A running agent is asked first: it has baselines. Alone, `check` can only suspect: it exits with 1 at most.\n\
