@@ -41,8 +41,8 @@ pub use judgement::{
 };
 pub use ledger::Ledger;
 pub use number::{Micro, Part};
-pub use policy::Policy;
-pub use rule::{Claim, Outcome, RULES, Rule, View};
+pub use policy::{Policy, Threshold};
+pub use rule::{Claim, Outcome, RULES, Rule, Text, View};
 pub use vital::{Vital, VitalKind};
 pub use words::{
     Bucket, Cause, Class, Fault, Loading, Overhead, Progress, RuleId, State, Unknown, Weight, WeightSource,

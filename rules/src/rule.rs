@@ -9,7 +9,7 @@ use gpuprod_snapshot::units::Nanos;
 use crate::facts::{HostFacts, UnitFacts};
 use crate::{Cause, Evidence, Holder, Part, Policy, Rejected, RuleId, Severity};
 
-mod busy_but_starved;
+pub(crate) mod busy_but_starved;
 mod io_stall;
 mod raid_rebuild_impact;
 mod squatter;
@@ -80,6 +80,23 @@ pub struct Hold {
     pub leave: Nanos,
 }
 
+/// What the documentation says of a rule; `docs/rules.md` is made of it. Plain sentences, numbers as keys of its thresholds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// What it means when the rule speaks.
+    pub means: &'static str,
+    /// Which readings it looks at.
+    pub inputs: &'static str,
+    /// When it speaks, and when it ends.
+    pub formula: &'static str,
+    /// What keeps it silent.
+    pub silent: &'static str,
+    /// What to do.
+    pub advice: &'static str,
+    /// What it cannot tell.
+    pub blind: &'static str,
+}
+
 /// An entry of the list of rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
@@ -89,6 +106,8 @@ pub struct Rule {
     pub judge: fn(&View<'_>) -> Outcome,
     /// Its hold times.
     pub hold: fn(&Policy) -> Hold,
+    /// Its page of the documentation.
+    pub text: &'static Text,
 }
 
 const fn starved(policy: &Policy) -> Hold {
@@ -103,12 +122,19 @@ pub const RULES: &[Rule] = &[
         id: RuleId::Squatter,
         judge: squatter::judge,
         hold: |policy| Hold { enter: Nanos(0), leave: policy.starved_clear_ns },
+        text: &squatter::TEXT,
     },
-    Rule { id: RuleId::RaidRebuildImpact, judge: raid_rebuild_impact::judge, hold: starved },
+    Rule {
+        id: RuleId::RaidRebuildImpact,
+        judge: raid_rebuild_impact::judge,
+        hold: starved,
+        text: &raid_rebuild_impact::TEXT,
+    },
     Rule {
         id: RuleId::IoStall,
         judge: io_stall::judge,
         hold: |policy| Hold { enter: policy.io_stall_for_ns, leave: policy.io_stall_clear_ns },
+        text: &io_stall::TEXT,
     },
-    Rule { id: RuleId::BusyButStarved, judge: busy_but_starved::judge, hold: starved },
+    Rule { id: RuleId::BusyButStarved, judge: busy_but_starved::judge, hold: starved, text: &busy_but_starved::TEXT },
 ];

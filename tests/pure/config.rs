@@ -75,6 +75,10 @@ fn values_that_cannot_work_are_refused() {
         ("rules: {policy: {starved_clear: 150000}}", "rules.policy.starved_clear"),
         ("rules: {policy: {starved_critical: 1000001}}", "rules.policy.starved_critical"),
         ("rules: {policy: {fault_hold_ns: 3600000000001}}", "rules.policy.fault_hold_ns"),
+        (
+            "rules: {policy: {busy_but_starved: {busy_util: 1000001}}}",
+            "rules.policy.busy_but_starved.busy_util must lie between 0 and 1000000",
+        ),
     ] {
         assert!(error(text).1.contains(says), "{text}");
     }

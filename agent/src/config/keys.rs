@@ -155,7 +155,6 @@ const KEYS: &[Row] = &[
 const POLICY: &[(&str, &str)] = &[
     ("block_ns", "Length of a block: rules judge means over it."),
     ("baseline_min_blocks", "Healthy blocks before an own baseline may be used."),
-    ("busy_util", "Utilization from which a GPU counts as busy, in millionths."),
     ("starved_warn", "Productivity deficit of a warning, in millionths."),
     ("starved_critical", "Productivity deficit that is critical, in millionths."),
     ("starved_clear", "Deficit below which starvation is over, in millionths."),
@@ -225,13 +224,23 @@ fn policy_keys() -> Vec<Key> {
     let place = |name: &str| POLICY.iter().position(|(known, _)| *known == name).unwrap_or(POLICY.len());
     let mut rows: Vec<_> = fields.into_iter().collect();
     rows.sort_by_key(|(name, _)| place(name));
-    let key = |(name, default): (String, serde_json::Value)| Key {
+    let key = |key: String, default: &serde_json::Value, help: &str| Key {
         kind: if default.is_f64() { "number" } else { "integer" }.to_owned(),
         default: default.to_string(),
-        help: POLICY.get(place(&name)).map_or_else(String::new, |(_, help)| (*help).to_owned()),
-        key: format!("rules.policy.{name}"),
+        help: help.to_owned(),
+        key: format!("rules.policy.{key}"),
     };
-    rows.into_iter().map(key).collect()
+    let (sections, shared): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(_, value)| value.is_object());
+    let shared = shared
+        .iter()
+        .map(|(name, default)| key(name.clone(), default, POLICY.get(place(name)).map_or("", |(_, help)| *help)));
+    let own = Policy::SECTIONS.iter().flat_map(|(rule, table)| {
+        let section = sections.iter().find(|(name, _)| name == rule).map(|(_, section)| section);
+        table
+            .iter()
+            .filter_map(move |row| Some((format!("{rule}.{}", row.key), section?.get(row.key)?, row.why.trim())))
+    });
+    shared.chain(own.map(|(name, default, why)| key(name, default, why))).collect()
 }
 
 /// The file in which every line is a comment and says the default.

@@ -28,7 +28,6 @@ pub(super) fn policy(policy: &Policy) -> Result<(), String> {
         return wrong("baseline_min_blocks", &format!("lie between {FEWEST} and {RING}: no more blocks are kept"));
     }
     for (key, value) in [
-        ("busy_util", policy.busy_util),
         ("starved_critical", policy.starved_critical),
         ("squat_mem", policy.squat_mem),
         ("squat_util", policy.squat_util),
@@ -96,7 +95,7 @@ pub(super) fn policy(policy: &Policy) -> Result<(), String> {
             return wrong(key, &format!("be a finite number of at least {least}"));
         }
     }
-    Ok(())
+    policy.check_sections()
 }
 
 /// What is wrong with the alerts' section: the key's name and what may stand there.

@@ -7,11 +7,35 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::storage::SyncState;
 
-use super::{Claim, Outcome, View};
+use super::{Claim, Outcome, Text, View};
 use crate::attribution::Blame;
 use crate::facts::Demand;
 use crate::join::disks_of;
+use crate::policy::table::thresholds;
 use crate::{Cause, Micro, Part, Rejected, Severity, WeightSource, attribution};
+
+thresholds! {
+    /// Thresholds of `busy_but_starved`; the deficits that it shares with others stand in the policy itself.
+    pub struct Thresholds {
+        /// Utilization from which a GPU counts as busy, in millionths. Serving and training that do well read .8 and
+        /// more; below .6 utilization alone shows the trouble, and no rule is needed (productive GPU-hours article: 79
+        /// to 84 % while starved).
+        busy_util: Part = Part(600_000), Part(0)..=Part::ONE;
+    }
+}
+
+pub(super) const TEXT: Text = Text {
+    means: "The GPU looks busy and makes less progress than it normally does with the same demand.",
+    inputs: "Tokens of the engine against its own normal for the batch size; utilization; running and waiting requests; \
+             latency and queue of the devices in its path; PSI; clock events.",
+    formula: "Utilization of busy_util and more, a deficit of starved_warn and more since starved_for_ns, and progress \
+              that left its own baseline (deviation_z, or the change-point test). Critical from starved_critical. Ends \
+              after starved_clear_ns below starved_clear.",
+    silent: "No requests, a throttled GPU, a baseline that is not learnt yet, batch sizes that were never seen.",
+    advice: "Look at the named cause first; without one, at what was rejected and why.",
+    blind: "Without a progress source (tokens) it cannot tell work from waiting, and says so. A wait outside of this node \
+            is visible only as missing demand.",
+};
 
 /// Needs a progress source (an engine's tokens): utilization alone cannot tell work from waiting.
 pub(super) fn judge(view: &View<'_>) -> Outcome {
@@ -27,7 +51,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     };
     let floor = if view.active { view.policy.starved_clear } else { view.policy.starved_warn };
     let starved = unit.deficit() >= floor.as_fraction() && unit.deficit_since.is_some();
-    let busy = util >= view.policy.busy_util.as_fraction();
+    let busy = util >= view.policy.busy_but_starved.busy_util.as_fraction();
     let wanted = matches!(unit.demand, Demand::Present { .. });
     // A throttled GPU is slow by its own clocks: that is another rule's finding.
     if !(starved && busy && wanted) || unit.throttled {

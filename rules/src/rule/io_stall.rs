@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::storage::BlockDevice;
 use gpuprod_snapshot::units::Nanos;
 
-use super::{Claim, Outcome, View};
+use super::{Claim, Outcome, Text, View};
 use crate::attribution::{self, Blame};
 use crate::facts::Demand;
 use crate::join::disks_of;
@@ -42,6 +42,19 @@ struct Trouble {
     says: String,
     evidence: Vec<Evidence>,
 }
+
+pub(super) const TEXT: Text = Text {
+    means: "The workload waits for storage that answers too late or not at all.",
+    inputs: "PSI of the workload's cgroup, its blocked threads and where they wait; latency, queue and bytes of the devices \
+             and network file systems in its path; utilization.",
+    formula: "The workload waits (io_wait_some, io_wait_blocked), its GPU has less to do for it, and a device or server in its \
+              path is out of its own normal (io_await_ratio and the floors in milliseconds) or answers nothing, for \
+              io_stall_for_ns. Ends after io_stall_clear_ns.",
+    silent: "A wait without a late device (a reader at its own io.max), a sync (that is raid_rebuild_impact), a checkpoint of \
+             the workload's own, a driver wait.",
+    advice: "Look at the named device or server; move the neighbour that floods it; drain the node if it answers nothing.",
+    blind: "Object stores over sockets and io_uring waits do not show in PSI.",
+};
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let unit = view.unit;

@@ -7,8 +7,21 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::storage::{MdAction, MdArray, SyncState};
 use gpuprod_snapshot::units::to_f64;
 
-use super::{Claim, Outcome, View};
+use super::{Claim, Outcome, Text, View};
 use crate::{Cause, Evidence, Micro, Part, Severity, attribution};
+
+pub(super) const TEXT: Text = Text {
+    means: "A software RAID array in the workload's path is being rebuilt or checked, and the workload pays for it.",
+    inputs: "md's sync action, progress and speed; latency and queue of the members against their own normal; progress of \
+             the workload against its own normal.",
+    formula: "Information while a sync runs. A warning when the members answer sync_await_ratio times as late as normal and \
+              more (and deviation_z spreads), the workload's deficit is starved_warn and more, and the sync did not begin \
+              after the workload slowed down; critical from starved_critical.",
+    silent: "An array that is not in the workload's path; a sync without a victim; a sync that began later than the trouble; \
+             a workload that waits for none of the members' requests.",
+    advice: "Lower sync_speed_max of the array, or drain the node until the sync has ended.",
+    blind: "Hardware RAID, and arrays of another host behind a network file system.",
+};
 
 /// Info while an array in the path syncs; warn when its latency and the victim's progress both left their own
 /// baselines in that order; critical from the critical deficit.

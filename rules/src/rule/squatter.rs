@@ -10,7 +10,7 @@ use alloc::string::{String, ToString};
 use gpuprod_snapshot::gpu::GpuHealth;
 use gpuprod_snapshot::units::Nanos;
 
-use super::{Claim, Outcome, View};
+use super::{Claim, Outcome, Text, View};
 use crate::facts::Demand;
 use crate::usage::End;
 use crate::{Cause, Part, Rejected, Severity};
@@ -30,6 +30,19 @@ const SEED: f64 = 0.75;
 const SEED_CPU_BUSY: f64 = 0.5;
 /// So many CPUs are busy.
 const CPUS_BUSY: f64 = 0.5;
+
+pub(super) const TEXT: Text = Text {
+    means: "The GPU is held and does nothing: by the dead, by a hang, or by somebody who has no use for it.",
+    inputs: "Memory in use, utilization, GPM or power, bytes on PCIe and NVLink; the holders' process states, parents, \
+             cgroups, listeners and files; the engine's page.",
+    formula: "crashed_holder and orphan: a dead or left holder for squat_dead_ns. hung_spin: full utilization without work for \
+              spin_for_ns with all ranks local. seed_signature: squat_mem held and nothing done for squat_for_ns. Ends with \
+              the first sign of life.",
+    silent: "An engine that answers its page (idle_reserve, information only), loading, sleep mode, a stopped or debugged \
+             process, a person's session for squat_interactive_ns, a GPU that waits for a peer elsewhere (peer_wait).",
+    advice: "Ask the holder named in the evidence, then end it; the finding says whether it is dead.",
+    blind: "Holders in another pid namespace; servers without a known page; spins on MIG instances.",
+};
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let unit = view.unit;

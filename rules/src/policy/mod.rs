@@ -7,7 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Part, RuleId};
 
-/// The thresholds in force. Config overrides any of them by name.
+pub(crate) mod table;
+
+pub use table::Threshold;
+
+table::sections! {
+/// The thresholds in force. Config overrides any of them by name. What all rules share stands here, what one rule
+/// alone looks at beside that rule (`rule/NAME.rs`), as a section under its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -18,8 +24,6 @@ pub struct Policy {
     pub block_ns: Nanos,
     /// Healthy blocks before an own baseline may be used (two minutes).
     pub baseline_min_blocks: u32,
-    /// Utilization from which a GPU counts as busy.
-    pub busy_util: Part,
     /// Productivity deficit of a warning. MLPerf Storage calls 10 % starved; below 15 % noise of healthy engines begins.
     pub starved_warn: Part,
     /// Productivity deficit that is critical.
@@ -106,53 +110,51 @@ pub struct Policy {
     /// A burst of the workload's own writing is a checkpoint for so long.
     pub checkpoint_ns: Nanos,
 }
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            off: BTreeSet::new(),
-            block_ns: Nanos::from_secs(5),
-            baseline_min_blocks: 24,
-            busy_util: Part(600_000),
-            starved_warn: Part(150_000),
-            starved_critical: Part(300_000),
-            starved_clear: Part(80_000),
-            starved_for_ns: Nanos::from_secs(30),
-            starved_clear_ns: Nanos::from_secs(60),
-            deviation_z: 4.0,
-            cusum_slack: 1.0,
-            cusum_alarm: 12.0,
-            sync_await_ratio: 1.2,
-            disk_await_ratio: 1.5,
-            order_slack_blocks: 2,
-            coupling_rho: 0.5,
-            fault_hold_ns: Nanos::from_secs(60),
-            squat_mem: Part(500_000),
-            squat_util: Part(50_000),
-            squat_for_ns: Nanos::from_secs(600),
-            squat_interactive_ns: Nanos::from_secs(3_600),
-            loading_cap_ns: Nanos::from_secs(1_800),
-            squat_dead_mem: Part(50_000),
-            squat_dead_ns: Nanos::from_secs(120),
-            squat_refused_ns: Nanos::from_secs(60),
-            squat_io_bytes: 100e6,
-            quiet_link_bytes: 4e6,
-            spin_util: Part(950_000),
-            spin_sm: Part(100_000),
-            spin_dram: Part(20_000),
-            spin_power: Part(350_000),
-            spin_for_ns: Nanos::from_secs(300),
-            io_wait_some: Part(200_000),
-            io_wait_blocked: Part(300_000),
-            io_hungry_util: Part(350_000),
-            io_await_ms: 5.0,
-            io_await_spinning_ms: 20.0,
-            io_await_remote_ms: 50.0,
-            io_await_ratio: 3.0,
-            io_background: Part(600_000),
-            io_stall_for_ns: Nanos::from_secs(15),
-            io_stall_clear_ns: Nanos::from_secs(30),
-            checkpoint_ns: Nanos::from_secs(120),
-        }
-    }
+rules {
+    busy_but_starved,
+}
+default {
+    off: BTreeSet::new(),
+    block_ns: Nanos::from_secs(5),
+    baseline_min_blocks: 24,
+    starved_warn: Part(150_000),
+    starved_critical: Part(300_000),
+    starved_clear: Part(80_000),
+    starved_for_ns: Nanos::from_secs(30),
+    starved_clear_ns: Nanos::from_secs(60),
+    deviation_z: 4.0,
+    cusum_slack: 1.0,
+    cusum_alarm: 12.0,
+    sync_await_ratio: 1.2,
+    disk_await_ratio: 1.5,
+    order_slack_blocks: 2,
+    coupling_rho: 0.5,
+    fault_hold_ns: Nanos::from_secs(60),
+    squat_mem: Part(500_000),
+    squat_util: Part(50_000),
+    squat_for_ns: Nanos::from_secs(600),
+    squat_interactive_ns: Nanos::from_secs(3_600),
+    loading_cap_ns: Nanos::from_secs(1_800),
+    squat_dead_mem: Part(50_000),
+    squat_dead_ns: Nanos::from_secs(120),
+    squat_refused_ns: Nanos::from_secs(60),
+    squat_io_bytes: 100e6,
+    quiet_link_bytes: 4e6,
+    spin_util: Part(950_000),
+    spin_sm: Part(100_000),
+    spin_dram: Part(20_000),
+    spin_power: Part(350_000),
+    spin_for_ns: Nanos::from_secs(300),
+    io_wait_some: Part(200_000),
+    io_wait_blocked: Part(300_000),
+    io_hungry_util: Part(350_000),
+    io_await_ms: 5.0,
+    io_await_spinning_ms: 20.0,
+    io_await_remote_ms: 50.0,
+    io_await_ratio: 3.0,
+    io_background: Part(600_000),
+    io_stall_for_ns: Nanos::from_secs(15),
+    io_stall_clear_ns: Nanos::from_secs(30),
+    checkpoint_ns: Nanos::from_secs(120),
+}
 }
