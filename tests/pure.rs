@@ -22,6 +22,8 @@ mod dashboards;
 mod device;
 #[path = "pure/fit.rs"]
 mod fit;
+#[path = "pure/fragmentation.rs"]
+mod fragmentation;
 #[path = "pure/laws.rs"]
 mod laws;
 #[path = "pure/node.rs"]

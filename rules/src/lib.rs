@@ -12,6 +12,7 @@ mod attribution;
 mod baseline;
 mod entries;
 mod facts;
+pub mod fgd;
 mod gather;
 mod hold;
 mod holders;
