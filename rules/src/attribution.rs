@@ -59,7 +59,7 @@ pub(crate) fn array(view: &View<'_>, array: &MdArray) -> Result<Blame, Rejected>
         return Err(reject("no sync is running".into()));
     }
     let signals = view.host.signals.arrays.get(&array.name).ok_or_else(|| reject("no latency was read yet".into()))?;
-    gates(view, &array.name, signals, view.policy.sync_await_ratio)
+    gates(view, &array.name, signals, view.policy.raid_rebuild_impact.sync_await_ratio)
 }
 
 /// The gates of a plain disk.

@@ -34,7 +34,7 @@ impl<'a> Gather<'a> {
         let missing = pids.iter().filter(|pid| !self.processes.contains_key(pid));
         let (gone, unseen): (Vec<u32>, Vec<u32>) = missing.copied().partition(|pid| unit.usage.seen.contains_key(pid));
         // The driver may drop a dead process from its list and keep its memory.
-        let held = memory.is_some_and(|memory| memory >= policy.squat_dead_mem.as_fraction());
+        let held = memory.is_some_and(|memory| memory >= policy.squatter.dead_mem.as_fraction());
         let dropped = unit.usage.seen.keys().copied().filter(|_| listed && held && pids.is_empty());
         let gone = gone.into_iter().chain(dropped).filter(|_| self.looked).collect();
         Holders { hidden: !listed || !self.looked || !unseen.is_empty(), pids, found, gone }
@@ -89,7 +89,7 @@ pub(crate) fn remember(
     policy: &Policy,
 ) {
     let usage = &mut unit.usage;
-    let free = memory.is_some_and(|memory| memory < policy.squat_dead_mem.as_fraction());
+    let free = memory.is_some_and(|memory| memory < policy.squatter.dead_mem.as_fraction());
     // With nobody on the list and the memory free, nobody is missed.
     if !holders.pids.is_empty() || free {
         usage.seen.retain(|pid, _| holders.pids.contains(pid));
@@ -127,7 +127,7 @@ pub(crate) fn life(
     memory: Option<f64>,
     policy: &Policy,
 ) -> Life {
-    let held = memory.map(|memory| memory >= policy.squat_dead_mem.as_fraction());
+    let held = memory.map(|memory| memory >= policy.squatter.dead_mem.as_fraction());
     if holders.hidden || held.is_none() {
         return Life { refused, ..Life::default() };
     }

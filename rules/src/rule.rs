@@ -10,9 +10,9 @@ use crate::facts::{HostFacts, UnitFacts};
 use crate::{Cause, Evidence, Holder, Part, Policy, Rejected, RuleId, Severity};
 
 pub(crate) mod busy_but_starved;
-mod io_stall;
-mod raid_rebuild_impact;
-mod squatter;
+pub(crate) mod io_stall;
+pub(crate) mod raid_rebuild_impact;
+pub(crate) mod squatter;
 
 /// One unit and the host, with the thresholds in force: all that a rule may look at.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +133,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: RuleId::IoStall,
         judge: io_stall::judge,
-        hold: |policy| Hold { enter: policy.io_stall_for_ns, leave: policy.io_stall_clear_ns },
+        hold: |policy| Hold { enter: policy.io_stall.for_ns, leave: policy.io_stall.clear_ns },
         text: &io_stall::TEXT,
     },
     Rule { id: RuleId::BusyButStarved, judge: busy_but_starved::judge, hold: starved, text: &busy_but_starved::TEXT },

@@ -236,12 +236,12 @@ impl Usage {
         self.hungry.mark(is.hungry, from, to, slack);
         self.waits.mark(is.waits, from, to, slack);
         self.waits_remote.mark(
-            block.blocked_remote.map(|share| share >= policy.io_wait_blocked.as_fraction()),
+            block.blocked_remote.map(|share| share >= policy.io_stall.wait_blocked.as_fraction()),
             from,
             to,
             slack,
         );
-        self.writes.mark(block.written.map(|rate| rate >= policy.squat_io_bytes), from, to, slack);
+        self.writes.mark(block.written.map(|rate| rate >= policy.squatter.io_bytes), from, to, slack);
         self.hot.mark(block.power_share().map(|share| share >= NEAR_LIMIT), from, to, slack);
         self.block = block;
     }
@@ -302,33 +302,34 @@ impl Readings {
 
     fn judge(&self, policy: &Policy) -> Is {
         let above = |value: Option<f64>, limit: f64| value.is_some_and(|value| value > limit);
-        let quiet = policy.squat_util.as_fraction();
-        let flows = above(self.links, policy.quiet_link_bytes);
+        let quiet = policy.squatter.util.as_fraction();
+        let flows = above(self.links, policy.squatter.quiet_link_bytes);
         let progress = above(self.work, 0.0);
         // Utilization or the silicon must have spoken, and whoever speaks must say the same.
         let spoken = self.util.or(self.silicon());
-        let moves = flows || progress || above(self.io, policy.squat_io_bytes);
+        let moves = flows || progress || above(self.io, policy.squatter.io_bytes);
         let still = spoken.map(|_| !above(self.util, quiet) && !above(self.silicon(), quiet) && !moves);
         let empty = match (self.sm, self.power_share(), self.clock) {
             (Some(sm), ..) => Some(
-                sm <= policy.spin_sm.as_fraction()
-                    && !above(self.dram, policy.spin_dram.as_fraction())
-                    && !above(self.tensor, policy.spin_dram.as_fraction()),
+                sm <= policy.squatter.spin_sm.as_fraction()
+                    && !above(self.dram, policy.squatter.spin_dram.as_fraction())
+                    && !above(self.tensor, policy.squatter.spin_dram.as_fraction()),
             ),
-            (None, Some(power), Some(clock)) => Some(power <= policy.spin_power.as_fraction() && clock >= CLOCK_UP),
+            (None, Some(power), Some(clock)) => {
+                Some(power <= policy.squatter.spin_power.as_fraction() && clock >= CLOCK_UP)
+            }
             _ => None,
         };
         let spins = self
             .util
             .zip(empty)
-            .map(|(util, empty)| util >= policy.spin_util.as_fraction() && empty && !flows && !progress);
+            .map(|(util, empty)| util >= policy.squatter.spin_util.as_fraction() && empty && !flows && !progress);
         // A kernel that waits for data is resident all the same: where the silicon is measured, it decides.
-        let hungry = self
-            .silicon()
-            .or(self.util)
-            .map(|activity| activity <= policy.io_hungry_util.as_fraction() && !above(self.power_share(), NEAR_LIMIT));
-        let some = self.io_some.map(|some| some >= policy.io_wait_some.as_fraction());
-        let blocked = self.blocked.map(|share| share >= policy.io_wait_blocked.as_fraction());
+        let hungry = self.silicon().or(self.util).map(|activity| {
+            activity <= policy.io_stall.hungry_util.as_fraction() && !above(self.power_share(), NEAR_LIMIT)
+        });
+        let some = self.io_some.map(|some| some >= policy.io_stall.wait_some.as_fraction());
+        let blocked = self.blocked.map(|share| share >= policy.io_stall.wait_blocked.as_fraction());
         let waits = match (some, blocked) {
             (None, None) => None,
             (some, blocked) => Some(some == Some(true) || blocked == Some(true)),

@@ -194,19 +194,19 @@ type Ablation = (&'static str, fn(&mut Policy), &'static str);
 #[test]
 fn without_a_threshold_a_scenario_goes_wrong() {
     let ablations: [Ablation; 14] = [
-        ("squat_mem", |policy| policy.squat_mem = Part(0), "context_only"),
-        ("squat_for_ns", |policy| policy.squat_for_ns = Nanos::from_secs(60), "pause_below_ten_minutes"),
-        ("squat_interactive_ns", |policy| policy.squat_interactive_ns = policy.squat_for_ns, "notebook_pause"),
-        ("squat_io_bytes", |policy| policy.squat_io_bytes = 1e15, "loading_for_long"),
-        ("squat_dead_mem", |policy| policy.squat_dead_mem = Part::ONE, "squat_zombie"),
-        ("squat_dead_ns", |policy| policy.squat_dead_ns = Nanos::from_secs(3_600), "squat_vanished"),
-        ("squat_refused_ns", |policy| policy.squat_refused_ns = Nanos::from_secs(3_600), "squat_engine_died"),
-        ("spin_util", |policy| policy.spin_util = Part(1_000_001), "spin_engine_hang"),
-        ("spin_power", |policy| policy.spin_power = Part(0), "spin_without_gpm"),
-        ("io_wait_blocked", |policy| policy.io_wait_blocked = Part(1_000_001), "io_server_hangs"),
-        ("io_hungry_util", |policy| policy.io_hungry_util = Part(0), "io_drive_fails_slow"),
-        ("io_await_ratio", |policy| policy.io_await_ratio = 1e6, "io_drive_fails_slow"),
-        ("io_background", |policy| policy.io_background = Part(1_000_001), "io_neighbour_floods"),
+        ("squatter.mem", |policy| policy.squatter.mem = Part(0), "context_only"),
+        ("squatter.for_ns", |policy| policy.squatter.for_ns = Nanos::from_secs(60), "pause_below_ten_minutes"),
+        ("squatter.interactive_ns", |policy| policy.squatter.interactive_ns = policy.squatter.for_ns, "notebook_pause"),
+        ("squatter.io_bytes", |policy| policy.squatter.io_bytes = 1e15, "loading_for_long"),
+        ("squatter.dead_mem", |policy| policy.squatter.dead_mem = Part::ONE, "squat_zombie"),
+        ("squatter.dead_ns", |policy| policy.squatter.dead_ns = Nanos::from_secs(3_600), "squat_vanished"),
+        ("squatter.refused_ns", |policy| policy.squatter.refused_ns = Nanos::from_secs(3_600), "squat_engine_died"),
+        ("squatter.spin_util", |policy| policy.squatter.spin_util = Part(1_000_001), "spin_engine_hang"),
+        ("squatter.spin_power", |policy| policy.squatter.spin_power = Part(0), "spin_without_gpm"),
+        ("io_stall.wait_blocked", |policy| policy.io_stall.wait_blocked = Part(1_000_001), "io_server_hangs"),
+        ("io_stall.hungry_util", |policy| policy.io_stall.hungry_util = Part(0), "io_drive_fails_slow"),
+        ("io_stall.await_ratio", |policy| policy.io_stall.await_ratio = 1e6, "io_drive_fails_slow"),
+        ("io_stall.background", |policy| policy.io_stall.background = Part(1_000_001), "io_neighbour_floods"),
         ("order_slack_blocks", |policy| policy.order_slack_blocks = 10_000, "io_after_slowdown"),
     ];
     for (name, change, of) in ablations {

@@ -15,6 +15,7 @@ use super::{Claim, Outcome, Text, View};
 use crate::attribution::{self, Blame};
 use crate::facts::Demand;
 use crate::join::disks_of;
+use crate::policy::table::thresholds;
 use crate::signals::StorageSignals;
 use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
 
@@ -43,13 +44,41 @@ struct Trouble {
     evidence: Vec<Evidence>,
 }
 
+thresholds! {
+    /// Thresholds of `io_stall`; the ratio of a disk that is merely slower than normal stands in the policy itself.
+    pub struct Thresholds {
+        /// Share of time in which a task of the workload waits for I/O from which it is held up, in millionths.
+        wait_some: Part = Part(200_000), Part(0)..=Part::ONE;
+        /// Share of samples with a thread blocked in an I/O path from which it is, in millionths.
+        wait_blocked: Part = Part(300_000), Part(0)..=Part::ONE;
+        /// A workload without a progress source starves when its GPU is no busier than this, in millionths.
+        hungry_util: Part = Part(350_000), Part(0)..=Part::ONE;
+        /// Latency of a solid-state drive below which no wait is a stall, in milliseconds.
+        await_ms: f64 = 5.0, 0.0..=100_000.0;
+        /// The same of a spinning disk.
+        await_spinning_ms: f64 = 20.0, 0.0..=100_000.0;
+        /// The same of a network file system.
+        await_remote_ms: f64 = 50.0, 0.0..=100_000.0;
+        /// Latency over the own normal from which a device or server answers too late.
+        await_ratio: f64 = 3.0, 1.0..=1_000.0;
+        /// Others' share of a device's bytes from which they are the cause, in millionths.
+        background: Part = Part(600_000), Part(0)..=Part::ONE;
+        /// A stall must last so long before the rule speaks.
+        for_ns: Nanos = Nanos::from_secs(15), Nanos(0)..=Nanos::from_secs(3_600);
+        /// How long it must be good before the rule is silent again.
+        clear_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
+        /// A burst of the workload's own writing is a checkpoint for so long.
+        checkpoint_ns: Nanos = Nanos::from_secs(120), Nanos(0)..=Nanos::from_secs(3_600);
+    }
+}
+
 pub(super) const TEXT: Text = Text {
     means: "The workload waits for storage that answers too late or not at all.",
     inputs: "PSI of the workload's cgroup, its blocked threads and where they wait; latency, queue and bytes of the devices \
              and network file systems in its path; utilization.",
-    formula: "The workload waits (io_wait_some, io_wait_blocked), its GPU has less to do for it, and a device or server in its \
-              path is out of its own normal (io_await_ratio and the floors in milliseconds) or answers nothing, for \
-              io_stall_for_ns. Ends after io_stall_clear_ns.",
+    formula: "The workload waits (wait_some, wait_blocked), its GPU has less to do for it, and a device or server in its \
+              path is out of its own normal (await_ratio and the floors in milliseconds) or answers nothing; all of it lasts \
+              for_ns. Ends after clear_ns.",
     silent: "A wait without a late device (a reader at its own io.max), a sync (that is raid_rebuild_impact), a checkpoint of \
              the workload's own, a driver wait.",
     advice: "Look at the named device or server; move the neighbour that floods it; drain the node if it answers nothing.",
@@ -76,13 +105,13 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     // Held by what it was held by: to stay takes half of what it takes to enter.
     let half = |limit: Part| limit.as_fraction() / if view.active { 2.0 } else { 1.0 };
     let at_least = |value: Option<f64>, limit: Part| value.is_some_and(|value| value >= half(limit));
-    let waits = at_least(some, view.policy.io_wait_some) || at_least(blocked, view.policy.io_wait_blocked);
+    let waits = at_least(some, view.policy.io_stall.wait_some) || at_least(blocked, view.policy.io_stall.wait_blocked);
     if !waits {
         return Outcome::Silent;
     }
     let now = view.host.now;
     if let Some(since) = unit.usage.writes.since()
-        && now.saturating_sub(since) < view.policy.checkpoint_ns
+        && now.saturating_sub(since) < view.policy.io_stall.checkpoint_ns
     {
         // Its own burst of writing: a checkpoint, until it lasts too long for one.
         return Outcome::Silent;
@@ -146,7 +175,11 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
     }
     let reject = |why: String| Rejected { cause: Cause::Storage, of: name.clone(), why };
     let policy = view.policy;
-    let floor = if device.rotational.copied() == Some(true) { policy.io_await_spinning_ms } else { policy.io_await_ms };
+    let floor = if device.rotational.copied() == Some(true) {
+        policy.io_stall.await_spinning_ms
+    } else {
+        policy.io_stall.await_ms
+    };
     let late = signals.latency.latest().is_some_and(|latency| latency >= floor / if view.active { 2.0 } else { 1.0 });
     let in_flight = signals.in_flight.latest().unwrap_or(0.0);
     let full = device.nr_requests.copied().is_some_and(|most| most > 0 && in_flight >= QUEUE_FULL * f64::from(most));
@@ -156,7 +189,7 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
     let others = others(view, device, rate);
     if let (Some(share), Some(others)) = (share, others)
         && share >= OWN_LIMIT
-        && others < policy.io_background.as_fraction()
+        && others < policy.io_stall.background.as_fraction()
         && !late
     {
         return Err(reject(format!(
@@ -172,9 +205,9 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
             Micro::from_f64(in_flight)
         )));
     }
-    let ratio = if late { policy.io_await_ratio } else { policy.disk_await_ratio };
+    let ratio = if late { policy.io_stall.await_ratio } else { policy.disk_await_ratio };
     let Blame { object, confidence, pressure, latency, mut evidence } = attribution::gates(view, name, signals, ratio)?;
-    let background = others.is_some_and(|others| others >= policy.io_background.as_fraction());
+    let background = others.is_some_and(|others| others >= policy.io_stall.background.as_fraction());
     evidence.extend(others.map(|share| plain("of its bytes are not the workload's", name, share * 100.0, "%")));
     evidence.extend(share.map(|share| plain("throughput, of the most it was seen to give", name, share * 100.0, "%")));
     evidence.push(plain("requests in flight, on average", name, in_flight, "requests"));
@@ -211,9 +244,9 @@ fn server(view: &View<'_>, point: &str) -> Result<Trouble, Rejected> {
     }
     let remote = view.unit.usage.waits_remote.since();
     if let Some(signals) = signals {
-        let late = signals.latency.latest().is_some_and(|latency| latency >= view.policy.io_await_remote_ms);
+        let late = signals.latency.latest().is_some_and(|latency| latency >= view.policy.io_stall.await_remote_ms);
         if late || view.active {
-            let blame = attribution::gates(view, point, signals, view.policy.io_await_ratio);
+            let blame = attribution::gates(view, point, signals, view.policy.io_stall.await_ratio);
             if let Ok(Blame { object, confidence, pressure, latency, evidence }) = blame {
                 return Ok(Trouble {
                     says: format!(
@@ -254,7 +287,7 @@ fn server(view: &View<'_>, point: &str) -> Result<Trouble, Rejected> {
 /// Requests are out and nothing comes back. A device that never did anything for the workload is not stuck for it.
 fn stuck(view: &View<'_>, name: &str, since: Nanos, cause: Cause, variant: &'static str) -> Result<Trouble, Rejected> {
     let age = view.host.now.saturating_sub(since);
-    if age < view.policy.io_stall_for_ns {
+    if age < view.policy.io_stall.for_ns {
         let why = format!("no request has come back for {} s, not long enough", Micro::from_f64(age.as_secs_f64()));
         return Err(Rejected { cause, of: name.into(), why });
     }

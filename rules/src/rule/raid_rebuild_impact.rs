@@ -8,7 +8,18 @@ use gpuprod_snapshot::storage::{MdAction, MdArray, SyncState};
 use gpuprod_snapshot::units::to_f64;
 
 use super::{Claim, Outcome, Text, View};
+use crate::policy::table::thresholds;
 use crate::{Cause, Evidence, Micro, Part, Severity, attribution};
+
+thresholds! {
+    /// Thresholds of `raid_rebuild_impact`; the deficits and holds that it shares with others stand in the policy itself.
+    pub struct Thresholds {
+        /// Member latency over its own normal from which a sync counts as the cause. A reader that waits for storage
+        /// alone loses a deficit d when latency rises to 1/(1-d): 1.18 for the deficit that warns, 1.43 for the one that
+        /// is critical. What a small rise cannot carry stays unexplained by the split.
+        sync_await_ratio: f64 = 1.2, 1.0..=1_000.0;
+    }
+}
 
 pub(super) const TEXT: Text = Text {
     means: "A software RAID array in the workload's path is being rebuilt or checked, and the workload pays for it.",

@@ -12,6 +12,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use super::{Claim, Outcome, Text, View};
 use crate::facts::Demand;
+use crate::policy::table::thresholds;
 use crate::usage::End;
 use crate::{Cause, Part, Rejected, Severity};
 
@@ -31,15 +32,58 @@ const SEED_CPU_BUSY: f64 = 0.5;
 /// So many CPUs are busy.
 const CPUS_BUSY: f64 = 0.5;
 
+thresholds! {
+    /// Thresholds of `squatter`.
+    pub struct Thresholds {
+        /// Memory in use from which a GPU that does nothing counts as squatted, in millionths: half. A context takes
+        /// .004 to .07, the public cases hold .63 to .96, 70 GB held on an H200 are .50; the .95 that the pattern is
+        /// told with misses every engine at its default of .90.
+        mem: Part = Part(500_000), Part(0)..=Part::ONE;
+        /// Activity (utilization, SM, tensor, DRAM) up to which a GPU does nothing, in millionths: 5 %, as in the
+        /// published traces (Philly, PAI, Acme).
+        util: Part = Part(50_000), Part(0)..=Part::ONE;
+        /// A GPU must do nothing for so long before its holder squats: ten minutes, the shortest that a live fleet's
+        /// pauses leave quiet (GenTD26).
+        for_ns: Nanos = Nanos::from_secs(600), Nanos(0)..=Nanos::from_secs(3_600);
+        /// The same where a person works (login session, notebook, Slurm's interactive step): people pause.
+        interactive_ns: Nanos = Nanos::from_secs(3_600), Nanos(0)..=Nanos::from_secs(86_400);
+        /// A workload that has not served yet may load for so long.
+        loading_cap_ns: Nanos = Nanos::from_secs(1_800), Nanos(0)..=Nanos::from_secs(86_400);
+        /// Memory that a dead holder must keep to count, in millionths: 5 %, since a context alone is no harm.
+        dead_mem: Part = Part(50_000), Part(0)..=Part::ONE;
+        /// A holder must be dead for so long: a driver takes its time to tear down, two minutes is not that.
+        dead_ns: Nanos = Nanos::from_secs(120), Nanos(0)..=Nanos::from_secs(3_600);
+        /// An engine's page must be refused for so long before the engine counts as gone.
+        refused_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
+        /// Bytes per second of file I/O from which a workload loads or saves, and does not squat.
+        io_bytes: f64 = 100e6, 0.0..=1e12;
+        /// Bytes per second on PCIe and NVLink up to which a GPU is cut off. NVML's own polling moves .6 to 1.0 MB/s on
+        /// an H200, batch-1 decode 25.
+        quiet_link_bytes: f64 = 4e6, 0.0..=1e12;
+        /// Utilization from which a GPU may spin, in millionths.
+        spin_util: Part = Part(950_000), Part(0)..=Part::ONE;
+        /// SM activity up to which full utilization is a spin, in millionths: one block is .008 on an H200, batch-1
+        /// decode .80.
+        spin_sm: Part = Part(100_000), Part(0)..=Part::ONE;
+        /// DRAM and tensor activity up to which it is one, in millionths.
+        spin_dram: Part = Part(20_000), Part(0)..=Part::ONE;
+        /// Without GPM: power, as a part of the span from bare idle to the limit, up to which it is one, in millionths.
+        /// Public hangs draw .14 to .24 of the limit, busy GPUs .65 and more.
+        spin_power: Part = Part(350_000), Part(0)..=Part::ONE;
+        /// A GPU must spin for so long: shorter waits at a barrier are ordinary (another rank's checkpoint or evaluation).
+        spin_for_ns: Nanos = Nanos::from_secs(300), Nanos(0)..=Nanos::from_secs(3_600);
+    }
+}
+
 pub(super) const TEXT: Text = Text {
     means: "The GPU is held and does nothing: by the dead, by a hang, or by somebody who has no use for it.",
     inputs: "Memory in use, utilization, GPM or power, bytes on PCIe and NVLink; the holders' process states, parents, \
              cgroups, listeners and files; the engine's page.",
-    formula: "crashed_holder and orphan: a dead or left holder for squat_dead_ns. hung_spin: full utilization without work for \
-              spin_for_ns with all ranks local. seed_signature: squat_mem held and nothing done for squat_for_ns. Ends with \
+    formula: "crashed_holder and orphan: a dead or left holder for dead_ns. hung_spin: full utilization without work for \
+              spin_for_ns with all ranks local. seed_signature: mem held and at most util done for for_ns. Ends with \
               the first sign of life.",
     silent: "An engine that answers its page (idle_reserve, information only), loading, sleep mode, a stopped or debugged \
-             process, a person's session for squat_interactive_ns, a GPU that waits for a peer elsewhere (peer_wait).",
+             process, a person's session for interactive_ns, a GPU that waits for a peer elsewhere (peer_wait).",
     advice: "Ask the holder named in the evidence, then end it; the finding says whether it is dead.",
     blind: "Holders in another pid namespace; servers without a known page; spins on MIG instances.",
 };
@@ -90,7 +134,7 @@ fn reserve(view: &View<'_>) -> Option<Claim> {
     if matches!(unit.demand, Demand::Present { .. }) {
         return None;
     }
-    let since = unit.usage.still.lasts(view.host.now, view.policy.squat_for_ns)?;
+    let since = unit.usage.still.lasts(view.host.now, view.policy.squatter.for_ns)?;
     let idle = view.host.now.saturating_sub(since);
     let mut claim = words::claim(view, "idle_reserve", Severity::Info, since);
     claim.cause = None;
@@ -105,24 +149,25 @@ fn reserve(view: &View<'_>) -> Option<Claim> {
 /// Its holders have ended, or the job that they belong to, and the memory is still taken.
 fn dead(view: &View<'_>) -> Outcome {
     let unit = view.unit;
-    let (Some(since), Some(end)) = (unit.usage.ended.lasts(view.host.now, view.policy.squat_dead_ns), unit.usage.end)
+    let (Some(since), Some(end)) =
+        (unit.usage.ended.lasts(view.host.now, view.policy.squatter.dead_ns), unit.usage.end)
     else {
         return Outcome::Silent;
     };
-    let Some(still) = unit.usage.still.lasts(view.host.now, view.policy.squat_dead_ns) else {
+    let Some(still) = unit.usage.still.lasts(view.host.now, view.policy.squatter.dead_ns) else {
         return Outcome::Silent;
     };
-    if let Some(why) = works_elsewhere(view, view.policy.squat_dead_ns) {
+    if let Some(why) = works_elsewhere(view, view.policy.squatter.dead_ns) {
         return Outcome::Suspended(why);
     }
-    if end == End::EngineGone && unit.usage.refused.lasts(view.host.now, view.policy.squat_refused_ns).is_none() {
+    if end == End::EngineGone && unit.usage.refused.lasts(view.host.now, view.policy.squatter.refused_ns).is_none() {
         return Outcome::Silent;
     }
     // A process that its parent left may work on: then its CPUs do.
     if end == End::Reparented && (unit.usage.block.cpus.is_none_or(|cpus| cpus >= 0.02) || unit.listens.is_some()) {
         return Outcome::Silent;
     }
-    if let Some(why) = stopped(view, view.policy.squat_dead_ns) {
+    if let Some(why) = stopped(view, view.policy.squatter.dead_ns) {
         return Outcome::Suspended(why);
     }
     let (variant, severity, confidence, says) = match end {
@@ -146,10 +191,10 @@ fn dead(view: &View<'_>) -> Outcome {
 fn wedged(view: &View<'_>) -> Outcome {
     let unit = view.unit;
     let now = view.host.now;
-    let held = unit.usage.block.memory.is_some_and(|memory| memory >= view.policy.squat_dead_mem.as_fraction());
+    let held = unit.usage.block.memory.is_some_and(|memory| memory >= view.policy.squatter.dead_mem.as_fraction());
     let (Some(since), Some(still), true) = (
-        unit.usage.wedged.lasts(now, view.policy.squat_dead_ns),
-        unit.usage.still.lasts(now, view.policy.squat_dead_ns),
+        unit.usage.wedged.lasts(now, view.policy.squatter.dead_ns),
+        unit.usage.still.lasts(now, view.policy.squatter.dead_ns),
         held,
     ) else {
         return Outcome::Silent;
@@ -170,19 +215,19 @@ fn wedged(view: &View<'_>) -> Outcome {
 /// Full utilization and an empty silicon, for minutes, on all GPUs of the workload.
 fn spin(view: &View<'_>) -> Outcome {
     let (unit, now) = (view.unit, view.host.now);
-    let Some(since) = unit.usage.spins.lasts(now, view.policy.spin_for_ns) else {
+    let Some(since) = unit.usage.spins.lasts(now, view.policy.squatter.spin_for_ns) else {
         return Outcome::Silent;
     };
     // A multi-GPU engine without requests may poll; it answers, so it is there.
     if unit.demand == Demand::Met {
         return Outcome::Silent;
     }
-    if let Some(why) = stopped(view, view.policy.spin_for_ns) {
+    if let Some(why) = stopped(view, view.policy.squatter.spin_for_ns) {
         return Outcome::Suspended(why);
     }
     let elsewhere = unit.elsewhere.clone().or_else(|| unit.kin.iter().find_map(|kin| kin.elsewhere.clone()));
     // A rank that worked until just now is the one that the others wait for.
-    let for_long = |since: Nanos| now.saturating_sub(since) >= view.policy.spin_for_ns;
+    let for_long = |since: Nanos| now.saturating_sub(since) >= view.policy.squatter.spin_for_ns;
     let laggard = unit.kin.iter().find(|kin| !kin.spins.is_some_and(for_long));
     let length = minutes(now.saturating_sub(since));
     let spins = format!("{}: kernels have been resident for {length} and do nothing", unit.name);
@@ -230,18 +275,18 @@ fn seed(view: &View<'_>) -> Outcome {
     let (unit, now, policy) = (view.unit, view.host.now, view.policy);
     let memory = unit.usage.block.memory;
     // To stay takes less than to enter: allocators give back a little.
-    let least = policy.squat_mem.as_fraction() - if view.active { 0.05 } else { 0.0 };
-    let Some(since) = unit.usage.still.lasts(now, policy.squat_for_ns) else {
+    let least = policy.squatter.mem.as_fraction() - if view.active { 0.05 } else { 0.0 };
+    let Some(since) = unit.usage.still.lasts(now, policy.squatter.for_ns) else {
         return Outcome::Silent;
     };
     if memory.is_none_or(|memory| memory < least) {
         return Outcome::Silent;
     }
-    let excuse = stopped(view, policy.squat_for_ns).or_else(|| works_elsewhere(view, policy.squat_for_ns));
+    let excuse = stopped(view, policy.squatter.for_ns).or_else(|| works_elsewhere(view, policy.squatter.for_ns));
     if let Some(why) = excuse {
         return Outcome::Suspended(why);
     }
-    if unit.age.is_some_and(|age| age < policy.squat_for_ns) {
+    if unit.age.is_some_and(|age| age < policy.squatter.for_ns) {
         // A new holder begins anew.
         return Outcome::Silent;
     }
@@ -249,13 +294,13 @@ fn seed(view: &View<'_>) -> Outcome {
         return Outcome::Suspended("the workload waits for I/O: it is starved, not squatting".into());
     }
     if let Some(answered) = unit.usage.answered
-        && now.saturating_sub(answered) < policy.squat_for_ns
+        && now.saturating_sub(answered) < policy.squatter.for_ns
     {
         let ago = minutes(now.saturating_sub(answered));
         return Outcome::Suspended(format!("its engine answered {ago} ago: an engine that answers is a reserve"));
     }
     let engine = unit.engine.is_some();
-    if engine && unit.usage.served.is_none() && unit.age.is_none_or(|age| age < policy.loading_cap_ns) {
+    if engine && unit.usage.served.is_none() && unit.age.is_none_or(|age| age < policy.squatter.loading_cap_ns) {
         return Outcome::Suspended("its engine has not served yet and may be loading".into());
     }
     if let (false, Some(port)) = (engine, unit.listens) {
@@ -264,11 +309,11 @@ fn seed(view: &View<'_>) -> Outcome {
         ));
     }
     if let Some(what) = &unit.interactive
-        && unit.usage.still.lasts(now, policy.squat_interactive_ns).is_none()
+        && unit.usage.still.lasts(now, policy.squatter.interactive_ns).is_none()
     {
         return Outcome::Suspended(format!(
             "{what}: a person may pause, up to {}",
-            minutes(policy.squat_interactive_ns)
+            minutes(policy.squatter.interactive_ns)
         ));
     }
     let block = &unit.usage.block;
