@@ -71,7 +71,10 @@ fn values_that_cannot_work_are_refused() {
         ("rules: {policy: {baseline_min_blocks: 121}}", "rules.policy.baseline_min_blocks"),
         ("rules: {policy: {deviation_z: .nan}}", "rules.policy.deviation_z"),
         ("rules: {policy: {cusum_alarm: -1.0}}", "rules.policy.cusum_alarm"),
-        ("rules: {policy: {sync_await_ratio: 0.9}}", "rules.policy.raid_rebuild_impact.sync_await_ratio"),
+        (
+            "rules: {policy: {raid_rebuild_impact: {sync_await_ratio: 0.9}}}",
+            "rules.policy.raid_rebuild_impact.sync_await_ratio",
+        ),
         ("rules: {policy: {starved_clear: 150000}}", "rules.policy.starved_clear"),
         ("rules: {policy: {starved_critical: 1000001}}", "rules.policy.starved_critical"),
         ("rules: {policy: {fault_hold_ns: 3600000000001}}", "rules.policy.fault_hold_ns"),
