@@ -1,7 +1,9 @@
 //! What is going on at a second: all events that are on, as they act on one workload, GPU or device.
 
-use crate::parse::turn;
-use crate::scenario::{Array, Fate, Harm, Knobs, Scenario, Share, SyncVerb, What, Work};
+use gpuprod_snapshot::Source;
+
+use crate::knobs::{look, turn};
+use crate::scenario::{Array, Fate, Harm, Knobs, Scenario, Share, SyncVerb, What, Work, towards};
 
 /// How a workload fares.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,21 +43,40 @@ pub(crate) struct Sync<'a> {
     /// Seconds since it began.
     pub(crate) age: u64,
     pub(crate) harm: &'a Harm,
+    /// How much of its harm has come.
+    pub(crate) grown: f64,
 }
 
 impl Scenario {
     fn now(&self, second: u64) -> impl Iterator<Item = &What> {
-        self.events.iter().filter(move |event| event.on(second)).map(|event| &event.what)
+        self.growing(second).map(|(what, _)| what)
+    }
+
+    /// What is going on, and the share of its full effect that each has reached.
+    fn growing(&self, second: u64) -> impl Iterator<Item = (&What, f64)> {
+        self.events.iter().filter(move |event| event.on(second)).map(move |event| (&event.what, event.grown(second)))
+    }
+
+    /// The share of a source's samples that is lost, and whether it fails.
+    pub(crate) fn trouble(&self, source: Source, second: u64) -> (f64, bool) {
+        self.now(second).fold((0.0, false), |(lost, failed), what| match what {
+            What::Drop { share, source: of } if of.is_none_or(|of| of == source) => (f64::max(lost, *share), failed),
+            What::Fail { source: of } => (lost, failed || *of == source),
+            _ => (lost, failed),
+        })
     }
 
     /// The workload's knobs after all `set` lines up to a second; the later line wins.
     pub(crate) fn knobs(&self, work: &Work, second: u64) -> Knobs {
         let mut knobs = work.knobs.clone();
-        for what in self.now(second) {
+        for (what, grown) in self.growing(second) {
             if let What::Set { who, changes } = what
                 && *who == work.name
             {
-                changes.iter().for_each(|(name, value)| turn(&mut knobs, name, *value));
+                let before = knobs.clone();
+                for (name, value) in changes {
+                    turn(&mut knobs, name, towards(look(&before, name), *value, grown));
+                }
             }
         }
         knobs
@@ -64,15 +85,15 @@ impl Scenario {
     pub(crate) fn pace(&self, work: &Work, second: u64) -> Pace {
         let mut pace = Pace::full();
         let mut storage = 1.0;
-        for what in self.now(second) {
+        for (what, grown) in self.growing(second) {
             match what {
-                What::Sync { harm, .. } | What::Load { harm, .. } => storage *= harm.on(&work.name),
-                What::Slow { who, to } if *who == work.name => pace.speed *= to,
-                What::Throttle { gpus, to, .. } if shares(gpus, &work.gpus) => pace.speed *= to,
+                What::Sync { harm, .. } | What::Load { harm, .. } => storage *= harm.on(&work.name, grown),
+                What::Slow { who, to } if *who == work.name => pace.speed *= towards(1.0, *to, grown),
+                What::Throttle { gpus, to, .. } if shares(gpus, &work.gpus) => pace.speed *= towards(1.0, *to, grown),
                 What::Lose { gpus } if shares(gpus, &work.gpus) => pace.speed = 0.0,
                 What::Restart { who } if *who == work.name => pace.up = false,
                 What::Mute { who } if *who == work.name => pace.muted = true,
-                What::Limit { who, to } if *who == work.name => storage *= to,
+                What::Limit { who, to } if *who == work.name => storage *= towards(1.0, *to, grown),
                 What::Fate { who, fate } if *who == work.name => pace.fate = Some(fate.clone()),
                 What::Stuck { device } if self.reads.iter().any(|r| r.who == work.name && r.device == *device) => {
                     pace.stuck = Some(self.share(device).is_some());
@@ -112,8 +133,10 @@ impl Scenario {
 
     /// Share of the clock that is left to a GPU, and NVML's reasons.
     pub(crate) fn clock(&self, gpu: usize, second: u64) -> (f64, u64) {
-        self.now(second).fold((1.0, 0), |(share, bits), what| match what {
-            What::Throttle { gpus, to, reason } if gpus.contains(&gpu) => (f64::min(share, *to), bits | reason),
+        self.growing(second).fold((1.0, 0), |(share, bits), (what, grown)| match what {
+            What::Throttle { gpus, to, reason } if gpus.contains(&gpu) => {
+                (f64::min(share, towards(1.0, *to, grown)), bits | reason)
+            }
             _ => (share, bits),
         })
     }
@@ -142,7 +165,8 @@ impl Scenario {
     pub(crate) fn sync(&self, array: &str, second: u64) -> Option<Sync<'_>> {
         self.events.iter().filter(|event| event.on(second)).find_map(|event| match &event.what {
             What::Sync { array: name, action, speed, done, harm } if name == array => {
-                Some(Sync { action: *action, speed: *speed, done: *done, age: second - event.at, harm })
+                let (age, grown) = (second - event.at, event.grown(second));
+                Some(Sync { action: *action, speed: *speed, done: *done, age, harm, grown })
             }
             _ => None,
         })
@@ -187,14 +211,14 @@ impl Scenario {
         let of_arrays = self.arrays.iter().filter_map(|array| {
             let inside = array.name == device || self.members(array, second).active().any(|name| name == device);
             let sync = inside.then(|| self.sync(&array.name, second)).flatten()?;
-            Some(sync.harm.latency())
+            Some(sync.harm.latency(sync.grown))
         });
-        let of_loads = self.now(second).filter_map(|what| match what {
+        let of_loads = self.growing(second).filter_map(|(what, grown)| match what {
             What::Load { device: name, harm, .. } => {
                 let inside = self.arrays.iter().any(|array| {
                     array.name == *name && self.members(array, second).active().any(|member| member == device)
                 });
-                (name == device || inside).then(|| harm.latency())
+                (name == device || inside).then(|| harm.latency(grown))
             }
             _ => None,
         });
@@ -203,9 +227,9 @@ impl Scenario {
 
     /// Bytes per second that somebody else moves on a device.
     pub(crate) fn load(&self, device: &str, second: u64) -> f64 {
-        self.now(second)
-            .filter_map(|what| match what {
-                What::Load { device: name, rate, .. } if name == device => Some(*rate),
+        self.growing(second)
+            .filter_map(|(what, grown)| match what {
+                What::Load { device: name, rate, .. } if name == device => Some(*rate * grown),
                 _ => None,
             })
             .sum()
@@ -214,6 +238,13 @@ impl Scenario {
     /// The step of the wall clock so far, seconds.
     pub(crate) fn clock_step(&self, second: u64) -> i64 {
         self.now(second).map(|what| if let What::Clock { by } = what { *by } else { 0 }).sum()
+    }
+
+    /// How often the counters of a workload's page have begun anew by themselves.
+    pub(crate) fn resets(&self, work: &Work, second: u64) -> u64 {
+        let resets = self.events.iter().filter(|event| event.at <= second);
+        let of_it = resets.filter(|event| matches!(&event.what, What::Reset { who } if *who == work.name));
+        u64::try_from(of_it.count()).unwrap_or(0)
     }
 
     /// How often a workload's process has started again.

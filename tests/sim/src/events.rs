@@ -1,6 +1,8 @@
 //! `at TIME VERB …`: what happens.
 
-use crate::parse::{knob, knob_names};
+use gpuprod_snapshot::Source;
+
+use crate::knobs::{knob, knob_names};
 use crate::scenario::{Event, Fate, Harm, Scenario, SyncVerb, What};
 use crate::words::{ParseError, Unit, Words, whole32};
 
@@ -36,13 +38,19 @@ const VERBS: &[Verb] = &[
     ("suspend", |_, _| Ok(("suspend".into(), What::Suspend))),
     ("reboot", |_, _| Ok(("reboot".into(), What::Reboot))),
     ("clock", clock),
+    ("drop", drop),
+    ("fail", |s, w| source(s, w).map(|(name, source)| (name, What::Fail { source }))),
+    ("reset", |s, w| s.need_work(w).map(|who| (who.clone(), What::Reset { who }))),
 ];
 
 /// Why clocks are held down, and NVML's bit for it.
 const REASONS: &[(&str, u64)] =
     &[("power_cap", 0x4), ("hw_slowdown", 0x8), ("sw_thermal", 0x20), ("hw_thermal", 0x40), ("power_brake", 0x80)];
 
-pub(crate) fn at(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
+/// What comes again comes so often at most.
+const MOST_REPEATS: usize = 10_000;
+
+pub(crate) fn at(s: &mut Scenario, words: &mut Words, fault: bool) -> Result<(), ParseError> {
     let at = words.seconds("the time")?;
     let verb = words.take("what happens")?;
     if verb == "end" {
@@ -53,12 +61,34 @@ pub(crate) fn at(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> 
         return Err(words.error(format!("`{verb}` cannot happen; there are {}, end", known.join(", "))));
     };
     let (subject, what) = read(s, words)?;
-    let until = if words.skip("for") { at.saturating_add(words.seconds("how long")?) } else { u64::MAX };
+    let (mut until, mut over, mut every) = (u64::MAX, 0, None);
+    while !words.is_empty() {
+        match words.take("a key")?.as_str() {
+            "for" => until = at.saturating_add(words.seconds("how long")?),
+            "over" => over = words.seconds("how long it grows")?,
+            "every" => every = Some(words.seconds("how often")?.max(1)),
+            other => return Err(words.error(format!("`{other}` is not understood here (for, over, every TIME)"))),
+        }
+    }
     let needs_length = matches!(what, What::Gap | What::Suspend | What::Reboot | What::Restart { .. });
     if needs_length && until == u64::MAX {
         return Err(words.error(format!("`{verb}` needs `for` and how long")));
     }
-    s.events.push(Event { at, until, subject, what });
+    let lasts = until.saturating_sub(at);
+    if every.is_some_and(|every| lasts > every) {
+        return Err(words.error("what comes again needs a `for` that is shorter than `every`"));
+    }
+    let step = usize::try_from(every.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let end = if every.is_some() { s.length.max(at + 1) } else { at + 1 };
+    let starts = (at..end).step_by(step).take(MOST_REPEATS);
+    s.events.extend(starts.map(|at| Event {
+        at,
+        until: at.saturating_add(lasts),
+        over,
+        fault,
+        subject: subject.clone(),
+        what: what.clone(),
+    }));
     Ok(())
 }
 
@@ -95,14 +125,14 @@ fn harm(s: &Scenario, words: &mut Words, harm: &mut Harm, key: &str) -> Result<(
             harm.latency = Some(words.number("the factor", Unit::Factor)?);
             Ok(())
         }
-        other => {
-            Err(words.error(format!("`{other}` is not understood here (slows WHO to SHARE, latency xN, for TIME)")))
-        }
+        other => Err(words.error(format!(
+            "`{other}` is not understood here (slows WHO to SHARE, latency xN, for, over, every TIME)"
+        ))),
     }
 }
 
 fn more(words: &Words) -> bool {
-    words.peek().is_some_and(|word| word != "for")
+    words.peek().is_some_and(|word| !["for", "over", "every"].contains(&word))
 }
 
 fn sync(s: &Scenario, words: &mut Words, action: SyncVerb) -> Result<(String, What), ParseError> {
@@ -209,6 +239,25 @@ fn throttle(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseErro
         None => Err(words.error(format!(
             "`{name}` is no reason; there are {}",
             REASONS.iter().map(|row| row.0).collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+/// `drop SHARE [SOURCE]`: of all sources if none is named.
+fn drop(s: &Scenario, words: &mut Words) -> Result<(String, What), ParseError> {
+    let share = words.number("the share that is lost", Unit::Fraction)?;
+    let (name, source) =
+        if more(words) { source(s, words).map(|(name, source)| (name, Some(source)))? } else { ("drop".into(), None) };
+    Ok((name, What::Drop { share, source }))
+}
+
+fn source(_: &Scenario, words: &mut Words) -> Result<(String, Source), ParseError> {
+    let name = words.take("a source")?;
+    match Source::ALL.iter().find(|source| source.as_str() == name) {
+        Some(source) => Ok((name, *source)),
+        None => Err(words.error(format!(
+            "`{name}` is no source; there are {}",
+            Source::ALL.iter().map(|source| source.as_str()).collect::<Vec<_>>().join(", ")
         ))),
     }
 }

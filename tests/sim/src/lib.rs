@@ -8,18 +8,23 @@
 mod effects;
 mod events;
 mod hist;
+mod knobs;
 mod page;
 mod parse;
 mod parts;
 mod recording;
 mod rng;
 mod scenario;
+mod series;
 mod serve;
+mod template;
 #[cfg(test)]
 mod tests;
 mod ticks;
+mod traffic;
 mod tree;
 mod truth;
+mod twin;
 mod words;
 mod world;
 
@@ -29,10 +34,12 @@ use std::path::{Path, PathBuf};
 pub use page::respond;
 pub use recording::{write as write_recording, write_to as write_recording_to};
 pub use scenario::{Array, Disk, Event, Fate, Gpus, Harm, Knobs, Reads, Scenario, Share, SyncVerb, What, Work};
+pub use series::{Pool, Recorded};
 pub use serve::Responder;
 pub use ticks::Ticks;
 pub use tree::{materialise, nvml_state};
 pub use truth::{Blame, Truth};
+pub use twin::{Done, Running, Twin};
 pub use words::ParseError;
 
 /// All `*.scn` files of a directory, by name.

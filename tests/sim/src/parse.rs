@@ -3,7 +3,9 @@
 use gpuprod_snapshot::units::Nanos;
 
 use crate::events;
+use crate::knobs::{knob, knob_names, turn};
 use crate::scenario::{Array, Disk, Gpus, Knobs, Reads, Scenario, Share, Work};
+use crate::template;
 use crate::truth::{Blame, Truth};
 use crate::words::{ParseError, Unit, Words, whole};
 
@@ -26,9 +28,12 @@ const VERBS: &[Verb] = &[
     ("array", array),
     ("share", share),
     ("reads", reads),
-    ("at", events::at),
+    ("at", |s, w| events::at(s, w, false)),
+    ("fault", |s, w| w.need("at").and_then(|()| events::at(s, w, true))),
     ("expect", expect),
-    ("blame", blame),
+    ("blame", |s, w| blame(w).map(|blame| s.blames.push(blame))),
+    ("may", |s, w| blame(w).map(|blame| s.may.push(blame))),
+    ("effect", |s, w| w.number("the size of the effect", Unit::Fraction).map(|size| s.effect = Some(size))),
     ("silent", silent),
 ];
 
@@ -53,7 +58,17 @@ impl Scenario {
     /// # Errors
     /// The first line that is not understood, with what would be right.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let mut scenario = Self { seed: 1, noise: (0.03, 0.6), ..Self::default() };
+        Self::parse_seeded(text, None)
+    }
+
+    /// Reads the text form with another seed than its own: for what is drawn, and for the noise.
+    ///
+    /// # Errors
+    /// As for [`Scenario::parse`].
+    pub fn parse_seeded(text: &str, seed: Option<u64>) -> Result<Self, ParseError> {
+        let own = text.lines().find_map(|line| line.trim_start().strip_prefix("seed ")?.trim().parse().ok());
+        let (text, drawn) = template::expand(text, seed.or(own).unwrap_or(1))?;
+        let mut scenario = Self { seed: 1, noise: (0.03, 0.6), drawn, ..Self::default() };
         for (index, text) in text.lines().enumerate().take(MAX_LINES) {
             let mut words = Words::of(index + 1, text)?;
             if words.is_empty() {
@@ -74,6 +89,7 @@ impl Scenario {
         if scenario.length == 0 || scenario.length > 7 * 86_400 {
             return lacks("there is no `length` line of up to 7d");
         }
+        scenario.seed = seed.unwrap_or(scenario.seed);
         for event in &mut scenario.events {
             event.until = event.until.min(scenario.length);
         }
@@ -147,68 +163,6 @@ fn gpu(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
         }
     }
     Ok(())
-}
-
-impl Knobs {
-    const fn new(engine: bool) -> Self {
-        Self {
-            rate: if engine { 1200.0 } else { 0.0 },
-            prompt: if engine { 3000.0 } else { 0.0 },
-            running: if engine { 16.0 } else { 0.0 },
-            waiting: 0.0,
-            kv: if engine { 0.6 } else { 0.0 },
-            util: 0.84,
-            power: 450.0,
-            mem: 72e9,
-            cpus: if engine { 1.5 } else { 8.0 },
-            preemptions: 0.0,
-            work: -1.0,
-            writes: 0.0,
-            cached: 0.0,
-            peers: 0.0,
-            rdma: 0.0,
-        }
-    }
-}
-
-/// One row per knob: name, unit, place.
-type Knob = (&'static str, Unit, fn(&mut Knobs) -> &mut f64);
-
-const KNOBS: &[Knob] = &[
-    ("rate", Unit::TokensPerSecond, |k| &mut k.rate),
-    ("prompt", Unit::TokensPerSecond, |k| &mut k.prompt),
-    ("running", Unit::Count, |k| &mut k.running),
-    ("waiting", Unit::Count, |k| &mut k.waiting),
-    ("kv", Unit::Fraction, |k| &mut k.kv),
-    ("util", Unit::Fraction, |k| &mut k.util),
-    ("power", Unit::Watts, |k| &mut k.power),
-    ("mem", Unit::Bytes, |k| &mut k.mem),
-    ("cpus", Unit::Count, |k| &mut k.cpus),
-    ("preemptions", Unit::TokensPerSecond, |k| &mut k.preemptions),
-    ("work", Unit::Fraction, |k| &mut k.work),
-    ("writes", Unit::BytesPerSecond, |k| &mut k.writes),
-    ("cached", Unit::BytesPerSecond, |k| &mut k.cached),
-    ("peers", Unit::Count, |k| &mut k.peers),
-    ("rdma", Unit::Count, |k| &mut k.rdma),
-];
-
-/// Reads the value of a knob; nothing if there is no knob of that name.
-pub(crate) fn knob(name: &str, words: &mut Words) -> Result<Option<f64>, ParseError> {
-    match KNOBS.iter().find(|knob| knob.0 == name) {
-        Some((_, unit, _)) => words.number(name, *unit).map(Some),
-        None => Ok(None),
-    }
-}
-
-/// Turns a knob.
-pub(crate) fn turn(knobs: &mut Knobs, name: &str, value: f64) {
-    if let Some((_, _, place)) = KNOBS.iter().find(|knob| knob.0 == name) {
-        *place(knobs) = value;
-    }
-}
-
-pub(crate) fn knob_names() -> String {
-    KNOBS.iter().map(|knob| knob.0).collect::<Vec<_>>().join(", ")
 }
 
 fn work(s: &mut Scenario, words: &mut Words, engine: bool) -> Result<(), ParseError> {
@@ -358,25 +312,36 @@ fn expect(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
     if !STATES.contains(&state.as_str()) {
         return Err(words.error(format!("`{state}` is no state; there are {}", STATES.join(", "))));
     }
-    let cause = if words.peek().is_some_and(|word| word != "w") { Some(words.take("a cause")?) } else { None };
+    let cause = if words.peek().is_some_and(|word| !["w", "every"].contains(&word)) {
+        Some(words.take("a cause")?)
+    } else {
+        None
+    };
     let w = if words.skip("w") { Some(words.number("w", Unit::Fraction)?) } else { None };
-    s.expects.extend(gpus.into_iter().map(|unit| Truth {
+    let every = if words.skip("every") { Some(words.seconds("how often")?.max(1)) } else { None };
+    let truth = |unit: usize, later: u64| Truth {
         unit,
-        from,
-        to,
+        from: from.saturating_add(Nanos::from_secs(later)),
+        to: to.saturating_add(Nanos::from_secs(later)),
         state: state.clone(),
         cause: cause.clone(),
         w,
-    }));
+    };
+    let end = Nanos::from_secs(s.length);
+    for later in (0..10_000).map(|round| round * every.unwrap_or(0)) {
+        s.expects.extend(gpus.iter().map(|unit| truth(*unit, later)));
+        if every.is_none_or(|every| from.saturating_add(Nanos::from_secs(later + every)) >= end) {
+            break;
+        }
+    }
     Ok(())
 }
 
-fn blame(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
+fn blame(words: &mut Words) -> Result<Blame, ParseError> {
     let (from, to) = range(words)?;
     let cause = words.take("a cause")?;
     let object = if words.is_empty() { None } else { Some(words.take("an object")?) };
-    s.blames.push(Blame { cause, object, from, to });
-    Ok(())
+    Ok(Blame { cause, object, from, to })
 }
 
 fn silent(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {

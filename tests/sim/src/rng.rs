@@ -4,6 +4,8 @@
 
 use gpuprod_snapshot::units::to_f64;
 
+use crate::series::{Blocks, Pool};
+
 /// SplitMix64, one stream per name.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
@@ -50,17 +52,27 @@ pub(crate) struct Series {
     deviation: f64,
     memory: f64,
     state: f64,
+    blocks: Option<Blocks>,
 }
 
 impl Series {
     pub(crate) fn new(seed: u64, stream: &str, deviation: f64, memory: f64) -> Self {
         let mut rng = Rng::new(seed, stream);
         let state = rng.heavy();
-        Self { rng, deviation, memory, state }
+        Self { rng, deviation, memory, state, blocks: None }
+    }
+
+    /// The same, made of blocks of real residuals where there are any.
+    pub(crate) fn of(mut self, pool: Option<&Pool>) -> Self {
+        self.blocks = pool.and_then(Blocks::new);
+        self
     }
 
     /// The next value.
     pub(crate) fn next(&mut self) -> f64 {
+        if let Some(blocks) = &mut self.blocks {
+            return blocks.next(&mut self.rng) * self.deviation;
+        }
         let shock = (1.0 - self.memory * self.memory).sqrt();
         self.state = self.memory * self.state + shock * self.rng.heavy();
         self.state * self.deviation

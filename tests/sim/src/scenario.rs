@@ -1,5 +1,11 @@
 //! What a scenario says, as data. The text form is read in `parse`; `docs/scenarios.md` is its page.
 
+use std::collections::BTreeMap;
+
+use gpuprod_snapshot::Source;
+use gpuprod_snapshot::units::to_f64;
+
+use crate::series::Recorded;
 use crate::truth::{Blame, Truth};
 
 /// A node, its work, and what happens to it. Times are whole seconds from the start.
@@ -33,8 +39,16 @@ pub struct Scenario {
     pub expects: Vec<Truth>,
     /// Who must be blamed.
     pub blames: Vec<Blame>,
+    /// Who may be blamed: right when said, no miss when not.
+    pub may: Vec<Blame>,
     /// Words (rules or causes) that must not be blamed; `all` is everything.
     pub silent: Vec<String>,
+    /// Size of the effect (0 to 1) as the author states it, where the useful work does not show it.
+    pub effect: Option<f64>,
+    /// What was drawn for this seed, by name.
+    pub drawn: BTreeMap<String, String>,
+    /// Residuals of real series that the noise is made of; without them it is heavy-tailed and remembers.
+    pub recorded: Option<Recorded>,
 }
 
 /// Boards of one kind.
@@ -102,6 +116,8 @@ pub struct Knobs {
     pub peers: f64,
     /// RDMA devices open.
     pub rdma: f64,
+    /// Generated tokens per second that it could do, where that is more than it is asked for; 0: what it does.
+    pub capacity: f64,
 }
 
 /// A disk.
@@ -161,6 +177,10 @@ pub struct Event {
     pub at: u64,
     /// Until when; the end of the scenario if nothing ends it.
     pub until: u64,
+    /// How long it takes to come to its full effect.
+    pub over: u64,
+    /// The trouble itself: the machine that the useful work is compared with does not have it.
+    pub fault: bool,
     /// What `end` calls it.
     pub subject: String,
     /// What.
@@ -172,6 +192,16 @@ impl Event {
     #[must_use]
     pub fn on(&self, second: u64) -> bool {
         self.at <= second && second < self.until
+    }
+
+    /// The share of its full effect that it has at a second.
+    #[must_use]
+    pub fn grown(&self, second: u64) -> f64 {
+        if self.over == 0 {
+            return 1.0;
+        }
+        let age = second.saturating_sub(self.at).saturating_add(1);
+        (to_f64(age) / to_f64(self.over)).min(1.0)
     }
 }
 
@@ -275,6 +305,23 @@ pub enum What {
     Suspend,
     /// The host boots.
     Reboot,
+    /// Samples are lost on their way.
+    Drop {
+        /// Which share of them.
+        share: f64,
+        /// Of one source; of all if none is named.
+        source: Option<Source>,
+    },
+    /// A source answers with an error.
+    Fail {
+        /// Which.
+        source: Source,
+    },
+    /// The counters of a workload's page begin anew while its process goes on.
+    Reset {
+        /// The workload.
+        who: String,
+    },
     /// The wall clock steps, seconds.
     Clock {
         /// By so much.
@@ -320,16 +367,27 @@ pub struct Harm {
 }
 
 impl Harm {
-    /// Latency factor: a reader with a fixed number of requests in flight that is down to a share f sees 1/f.
+    /// Latency factor when a share of the effect is there: a reader with a fixed number of requests in flight that is
+    /// down to a share f sees 1/f.
     #[must_use]
-    pub fn latency(&self) -> f64 {
+    pub fn latency(&self, grown: f64) -> f64 {
         let slowest = self.slows.iter().map(|(_, to)| *to).fold(1.0, f64::min);
-        self.latency.unwrap_or(if slowest < 1.0 { 1.0 / slowest.max(0.01) } else { 1.05 })
+        match self.latency {
+            Some(latency) => towards(1.0, latency, grown),
+            None if slowest < 1.0 => 1.0 / towards(1.0, slowest, grown).max(0.01),
+            None => 1.05,
+        }
     }
 
     /// The share that is left to a workload.
     #[must_use]
-    pub fn on(&self, who: &str) -> f64 {
-        self.slows.iter().filter(|(name, _)| name == who).map(|(_, to)| *to).fold(1.0, f64::min)
+    pub fn on(&self, who: &str, grown: f64) -> f64 {
+        let left = self.slows.iter().filter(|(name, _)| name == who).map(|(_, to)| *to).fold(1.0, f64::min);
+        towards(1.0, left, grown)
     }
+}
+
+/// On the way from one value to another.
+pub(crate) fn towards(from: f64, to: f64, share: f64) -> f64 {
+    from + (to - from) * share
 }

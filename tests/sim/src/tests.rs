@@ -226,3 +226,61 @@ fn what_is_not_understood_says_where_and_what_would_be() {
     }
     assert_eq!(Scenario::parse("length 1m").unwrap_err().to_string(), "line 0: there is no `scenario NAME` line");
 }
+
+/// What grows is half there after half of its time, what comes again comes again, and the twin has no trouble.
+#[test]
+fn trouble_grows_comes_again_and_is_not_in_the_twin() {
+    let text = "scenario s\nlength 20m\nnoise 0%\ngpu 1\nengine e gpus 0 rate 1000tok/s\n\
+        fault at 5m slow e to 0.5 over 100s for 5m\nat 12m set e rate 800tok/s for 30s every 2m\n";
+    let scenario = Scenario::parse(text).unwrap();
+    let twin = scenario.twin();
+    let (mut twin, mut ticks) = (twin.run(), scenario.ticks());
+    let mut done = Vec::new();
+    while ticks.next().is_some() {
+        twin.step(ticks.second());
+        done.push((ticks.done(0).useful, twin.done(0).useful));
+    }
+    let near = |second: usize, useful: f64, without: f64| {
+        let (a, b) = done[second];
+        assert!((a - useful).abs() < 0.01 && (b - without).abs() < 0.01, "at {second}: {a} {b}");
+    };
+    near(299, 1.0, 1.0);
+    near(349, 0.75, 1.0);
+    near(450, 0.5, 1.0);
+    near(600, 1.0, 1.0);
+    near(725, 0.8, 0.8);
+    near(760, 1.0, 1.0);
+    near(845, 0.8, 0.8);
+}
+
+#[test]
+fn what_is_lost_fails_or_begins_anew() {
+    let text = "scenario s\nlength 10m\nnoise 0%\ngpu 1\nengine e gpus 0\nat 2m drop 50% psi for 4m\n\
+        at 3m fail gpu for 1m\nat 5m reset e\n";
+    let scenario = Scenario::parse(text).unwrap();
+    let ticks: Vec<_> = scenario.ticks().collect();
+    let there = ticks[120..360].iter().filter(|tick| tick.psi.is_some()).count();
+    assert!((80..160).contains(&there), "{there} of 240");
+    assert!(ticks[200].gpu.as_ref().unwrap().value.get().is_none());
+    assert!(ticks[250].gpu.as_ref().unwrap().value.get().is_some());
+    let tokens = |second: usize| {
+        let engine = &ticks[second].engine.as_ref().unwrap().value.get().unwrap().engines[0];
+        (*engine.generation_tokens.get().unwrap(), *engine.started.get().unwrap())
+    };
+    assert_eq!(tokens(299).1, tokens(301).1);
+    assert!(tokens(301).0 < tokens(299).0);
+}
+
+/// The same text with another seed is another scenario, and each seed always the same.
+#[test]
+fn a_template_makes_one_scenario_per_seed() {
+    let text = "scenario s\nlength 10m\ngpu 4\nengine e gpus 0-3\ndraw left 0.4..0.9\ndraw at 2m..5m\n\
+        fault at $at slow e to $left\nexpect $at+30s..10m gpu 0-3 starved upstream\n";
+    let make = |seed| Scenario::parse_seeded(text, Some(seed)).unwrap();
+    assert_eq!(make(3), make(3));
+    assert_ne!(make(3).drawn, make(4).drawn);
+    assert_eq!(make(3).seed, 3);
+    let scenario = make(5);
+    let begins = gpuprod_snapshot::units::Nanos::from_secs(scenario.events[0].at + 30);
+    assert_eq!(scenario.expects[0].from, begins);
+}

@@ -6,13 +6,14 @@ use gpuprod_snapshot::{BootId, Hung, Missing, Part, Reading, Sample, Source, Sta
 use crate::parts::{engine, gpus, host, storage, topology};
 use crate::rng::Rng;
 use crate::scenario::{Scenario, What};
+use crate::twin::Done;
 use crate::world::World;
 
 /// 2026-03-01T02:00:00Z: a Sunday, the first of its month, when scheduled scrubs run.
 const START: u64 = 1_772_330_400;
 /// The host has been up for ten days, its processes for an hour.
 const UPTIME: u64 = 864_000;
-const AGE: u64 = 3600;
+pub(crate) const AGE: u64 = 3600;
 /// After a boot: seconds since the kernel started, and since the processes did.
 const BOOTED: u64 = 45;
 /// The agent calls a source hung after three seconds.
@@ -101,6 +102,12 @@ impl Ticks<'_> {
         self.second.saturating_sub(1)
     }
 
+    /// The useful work of a GPU in the second of the last tick.
+    #[must_use]
+    pub fn done(&self, gpu: usize) -> Done {
+        self.world.done(gpu)
+    }
+
     fn what(&self, second: u64) -> Second {
         let events = self.scenario.events.iter().filter(|event| event.on(second));
         events.fold(Second::Ran, |what, event| match event.what {
@@ -170,6 +177,16 @@ impl Ticks<'_> {
                     *source,
                     Sample { at, took, value: Reading::Missing(Missing::Unsupported), why, hung: None },
                 );
+                continue;
+            }
+            let (lost, failed) = self.scenario.trouble(*source, second);
+            if lost > 0.0 && self.jitter.unit() < lost {
+                continue;
+            }
+            if failed {
+                let why = format!("collector {}: the source answers with an error", source.as_str());
+                let value = Reading::Missing(Missing::Malformed);
+                tick.put_missing(*source, Sample { at, took, value, why, hung: None });
                 continue;
             }
             if *source == Source::Gpu

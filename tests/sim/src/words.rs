@@ -195,6 +195,8 @@ pub(crate) fn seconds(word: &str) -> Option<u64> {
                 digits.push(c);
                 continue;
             }
+            // A sum: what was drawn, and a while.
+            '+' if digits.is_empty() => continue,
             's' => 1,
             'm' => 60,
             'h' => 3600,

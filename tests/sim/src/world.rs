@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::effects::Pace;
 use crate::hist::Hist;
 use crate::rng::Series;
-use crate::scenario::{Fate, Knobs, Scenario, SyncVerb};
-use crate::words::float;
+use crate::scenario::{Fate, Knobs, Scenario, SyncVerb, Work};
+use crate::traffic::{Traffic, spread};
+use crate::twin::Done;
 
 /// Draw of a board without a context, and with one that does nothing (measured on H100 SXM: 69-73 W, 109-137 W).
 pub(crate) const IDLE_WATTS: f64 = 70.0;
@@ -75,6 +76,9 @@ pub(crate) struct Job {
     pub(crate) io: Stalls,
     pub(crate) cpu_wait: Stalls,
     pub(crate) blocked: f64,
+    resets: u64,
+    /// Work in tokens, for an engine.
+    done: Option<Done>,
     noise: Series,
 }
 
@@ -90,6 +94,7 @@ pub(crate) struct Board {
     pub(crate) nvlink: f64,
     pub(crate) clock: f64,
     pub(crate) reasons: u64,
+    done: Done,
     noise: Series,
 }
 
@@ -111,6 +116,7 @@ impl<'a> World<'a> {
     pub(crate) fn new(scenario: &'a Scenario, second: u64, age: u64) -> Self {
         let seed = scenario.seed.wrapping_add(second);
         let (deviation, memory) = scenario.noise;
+        let recorded = scenario.recorded.as_ref();
         let series = |name: &str, share: f64| Series::new(seed, name, deviation * share, memory);
         let started = i64::try_from(second).unwrap_or(0) - i64::try_from(age).unwrap_or(0);
         let jobs = scenario.works.iter().map(|work| Job {
@@ -133,7 +139,9 @@ impl<'a> World<'a> {
             io: Stalls::default(),
             cpu_wait: Stalls::default(),
             blocked: 0.0,
-            noise: series(&work.name, 1.0),
+            resets: 0,
+            done: None,
+            noise: series(&work.name, 1.0).of(recorded.map(|pools| &pools.work)),
         });
         let boards = (0..scenario.gpus.count).map(|gpu| Board {
             util: 0.0,
@@ -145,7 +153,8 @@ impl<'a> World<'a> {
             nvlink: 0.0,
             clock: 1.0,
             reasons: 1,
-            noise: series(&format!("gpu{gpu}"), 1.0),
+            done: Done::default(),
+            noise: series(&format!("gpu{gpu}"), 1.0).of(recorded.map(|pools| &pools.board)),
         });
         let names: Vec<&String> = scenario
             .disks
@@ -163,7 +172,10 @@ impl<'a> World<'a> {
             boards: boards.collect(),
             devices: names.iter().map(|name| ((*name).clone(), booted.clone())).collect(),
             // Latency is noisier than throughput.
-            latency: names.iter().map(|name| ((*name).clone(), series(name, 3.0))).collect(),
+            latency: names
+                .iter()
+                .map(|name| ((*name).clone(), series(name, 3.0).of(recorded.map(|pools| &pools.latency))))
+                .collect(),
             io: Stalls::default(),
             cpu: Stalls::default(),
             second,
@@ -197,11 +209,20 @@ impl<'a> World<'a> {
                 *job = Job { generation, noise, ..fresh };
             }
         }
+        let resets = scenario.resets(work, self.second);
+        if resets != job.resets {
+            job.resets = resets;
+            (job.generated, job.prompt, job.finished, job.preempted) = (0.0, 0.0, 0.0, 0.0);
+            for hist in [&mut job.ttft, &mut job.itl, &mut job.e2e, &mut job.queue] {
+                *hist = Hist::default();
+            }
+        }
         let factor = job.noise.factor();
         job.knobs = scenario.knobs(work, self.second);
         job.pace = scenario.pace(work, self.second);
         let speed = if job.pace.up { job.pace.speed * factor } else { 0.0 };
         let knobs = &job.knobs;
+        job.done = work.port.map(|_| tokens(work, knobs, speed, factor));
         job.generated += knobs.rate * speed;
         job.prompt += knobs.prompt * speed;
         let requests = knobs.rate * speed / TOKENS;
@@ -303,6 +324,11 @@ impl<'a> World<'a> {
         }
     }
 
+    /// The useful work of a GPU in the last second.
+    pub(crate) fn done(&self, gpu: usize) -> Done {
+        self.boards.get(gpu).map_or_else(Done::default, |board| board.done)
+    }
+
     fn boards(&mut self) {
         let limit = self.scenario.gpus.limit;
         for (gpu, board) in self.boards.iter_mut().enumerate() {
@@ -312,6 +338,7 @@ impl<'a> World<'a> {
             let job = owner.and_then(|index| self.jobs.get(index));
             let lost = self.scenario.is_lost(gpu, self.second);
             board.clock = clock;
+            board.done = job.filter(|_| !lost).and_then(|job| job.done).unwrap_or_default();
             match job.filter(|job| job.pace.up && !lost) {
                 None => (board.util, board.work, board.watts, board.reasons) = (0.0, 0.0, IDLE_WATTS, 1),
                 // Whatever ran is over: memory and context stay.
@@ -331,6 +358,10 @@ impl<'a> World<'a> {
                     let flicker = if works > 0.0 { 1.0 + (noise - 1.0) * 0.5 } else { 1.0 };
                     board.util = (job.knobs.util * flicker).clamp(0.0, 1.0);
                     board.work = (job.knobs.util * works * speed * noise).clamp(0.0, 1.0);
+                    if job.done.is_none() {
+                        let full = job.knobs.util * works * noise;
+                        board.done = Done { useful: full * speed, possible: full };
+                    }
                     let above = (job.knobs.power - CONTEXT_WATTS).max(0.0);
                     let base = job.knobs.power.min(CONTEXT_WATTS);
                     board.watts = (base + above * (0.4 + 0.6 * speed) * noise).min(limit);
@@ -345,30 +376,14 @@ impl<'a> World<'a> {
     }
 }
 
-/// Reads of an array are reads of its members, in equal shares.
-fn spread(scenario: &Scenario, second: u64, device: &str, bytes: f64, block: f64, traffic: &mut Traffic) {
-    traffic.read(device, bytes, block);
-    if let Some(array) = scenario.arrays.iter().find(|array| array.name == device) {
-        let members = scenario.members(array, second);
-        let share = bytes / float(members.in_sync().count().max(1));
-        members.in_sync().for_each(|name| traffic.read(name, share, block));
-    }
-}
-
-/// Reads, bytes read and bytes written of each device in one second.
-#[derive(Debug, Default)]
-struct Traffic(BTreeMap<String, (f64, f64, f64)>);
-
-impl Traffic {
-    fn read(&mut self, device: &str, bytes: f64, block: f64) {
-        let (reads, read, _) = self.0.entry(device.to_owned()).or_default();
-        *reads += bytes / block;
-        *read += bytes;
-    }
-    fn write(&mut self, device: &str, bytes: f64) {
-        self.0.entry(device.to_owned()).or_default().2 += bytes;
-    }
-    fn of(&self, device: &str) -> (f64, f64, f64) {
-        self.0.get(device).copied().unwrap_or_default()
-    }
+/// An engine's work, against what it could do: its capacity, or what it does at its start.
+fn tokens(work: &Work, knobs: &Knobs, speed: f64, factor: f64) -> Done {
+    let of = |now: f64, full: f64| if full > 0.0 { now / full } else { 0.0 };
+    let share = match (knobs.capacity, work.knobs.rate) {
+        (capacity, _) if capacity > 0.0 => of(knobs.rate, capacity),
+        (_, rate) if rate > 0.0 => of(knobs.rate, rate),
+        _ => of(knobs.prompt, work.knobs.prompt),
+    };
+    let asked = if knobs.capacity > 0.0 { 1.0 } else { share };
+    Done { useful: share * speed, possible: asked * factor }
 }
