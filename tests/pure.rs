@@ -30,6 +30,8 @@ mod laws;
 mod node;
 #[path = "pure/otlp.rs"]
 mod otlp;
+#[path = "pure/productive.rs"]
+mod productive;
 #[path = "pure/recording.rs"]
 mod recording;
 #[path = "pure/replay.rs"]

@@ -63,9 +63,9 @@ pub struct UnitJudgement {
     /// In this state since (CLOCK_BOOTTIME).
     #[serde(rename = "since_ns")]
     pub since: Nanos,
-    /// How productive, and on whose word.
+    /// How productive over the last seconds, and on whose word.
     pub weight: Weight,
-    /// How the time is split. The parts sum to one exactly; `Productive` carries w.
+    /// How the tick's time is split. The parts sum to one exactly; `Productive` carries the work of this very tick.
     pub split: Vec<(Bucket, Part)>,
     /// Whether every source of the weight is a counter, so that a step of up to 10 s can still be booked.
     pub cumulative: bool,

@@ -271,7 +271,7 @@ pub(crate) fn settle<'a>(
             state,
             since,
             weight,
-            split: split(state, weight, class, demand, pressure),
+            split: split(state, facts.booked(weight), class, demand, pressure),
             cumulative: matches!(weight.source, WeightSource::Tokens | WeightSource::Steps),
             class,
             class_inferred: true,

@@ -13,7 +13,7 @@ use crate::baseline::Deviation;
 use crate::join::StoragePath;
 use crate::signals::{EngineSignals, Signals};
 use crate::usage::Usage;
-use crate::{Holder, UnitId, Weight};
+use crate::{Holder, Part, UnitId, Weight, WeightSource};
 
 /// Whether there is work to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,11 @@ pub(crate) struct Kin {
 }
 
 impl UnitFacts<'_> {
+    /// The weight of this very tick: tokens are booked as they came, and the mean of the last seconds is for verdicts.
+    pub(crate) fn booked(&self, judged: Weight) -> Weight {
+        let exact = self.signals.and_then(EngineSignals::exact).filter(|_| judged.source == WeightSource::Tokens);
+        exact.map_or(judged, |w| Weight { w: Part::from_fraction(w), source: judged.source })
+    }
     pub(crate) fn deficit(&self) -> f64 {
         self.weight.w.rest().as_fraction()
     }

@@ -1,5 +1,7 @@
 //! The shared tables: what was learnt about engines, disks and arrays. Rules read them and hold nothing.
 
+pub(crate) mod exact;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 
@@ -13,6 +15,7 @@ use crate::baseline::{Track, Worse};
 use crate::join::disks_of;
 use crate::window::Window;
 use crate::{Policy, entries};
+use exact::Exact;
 
 /// Prompt tokens cost about a tenth of generated ones: prefill is bound by arithmetic and runs thousands of
 /// tokens a step, decode is bound by memory and runs one per sequence. A prior until both rates are learnt apart.
@@ -55,6 +58,9 @@ pub(crate) struct EngineSignals {
     pub(crate) ratio: Track,
     /// The last seconds: end, length in seconds, ratio if there is a reference, work.
     trail: VecDeque<(Nanos, f64, Option<f64>, f64)>,
+    /// What is booked of it.
+    #[serde(default)]
+    exact: Exact,
 }
 
 /// What was learnt about a disk or an array.
@@ -149,6 +155,11 @@ impl Signals {
         if tick.engine.is_some() {
             self.engines(window, policy);
         }
+        let now = tick.stamp.boottime;
+        for engine in self.engines.values_mut() {
+            let fresh = engine.is_fresh(now);
+            engine.exact.book(now, fresh);
+        }
         if tick.block.is_some() {
             self.storage(window);
         }
@@ -164,6 +175,7 @@ impl Signals {
             engine.reference.values_mut().for_each(Track::rest);
             engine.ratio.rest();
             engine.trail.clear();
+            engine.exact.rest();
         }
         for storage in self.disks.values_mut().chain(self.arrays.values_mut()).chain(self.mounts.values_mut()) {
             storage.latency.rest();
@@ -274,6 +286,7 @@ impl EngineSignals {
             reference: BTreeMap::new(),
             ratio: Track::new(Worse::Lower, ENOUGH_SECONDS),
             trail: VecDeque::new(),
+            exact: Exact::default(),
         }
     }
 
@@ -307,6 +320,7 @@ impl EngineSignals {
         if let Some(ratio) = ratio {
             self.ratio.add(ratio * seconds, seconds);
         }
+        self.exact.page(ratio, seconds, self.ratio.spread());
         self.trail.push_back((after.at, seconds, ratio, work));
     }
 
@@ -324,6 +338,11 @@ impl EngineSignals {
     /// Whether a page came within the trail.
     pub(crate) fn is_fresh(&self, now: Nanos) -> bool {
         self.trail.back().is_some_and(|(at, ..)| now.saturating_sub(*at) < TRAIL)
+    }
+
+    /// The productive part of the tick at hand, exact over time; nothing without a reference.
+    pub(crate) fn exact(&self) -> Option<f64> {
+        self.exact.w()
     }
 
     /// Healthy blocks of the batch size that is known best.
