@@ -23,7 +23,8 @@ fn errors(scenario: &Scenario) -> (f64, f64) {
             if unit.weight.source != WeightSource::Tokens {
                 continue;
             }
-            let part = unit.split.iter().find(|part| part.0 == Bucket::Productive).map_or(0.0, |part| part.1.as_fraction());
+            let part =
+                unit.split.iter().find(|part| part.0 == Bucket::Productive).map_or(0.0, |part| part.1.as_fraction());
             booked += part * length;
             true_ += truth.w.unwrap_or(0.0) * length;
         }
