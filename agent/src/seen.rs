@@ -1,10 +1,10 @@
 //! What a tick shows of the node, one line per thing: the common part of `snapshot`, `check` and `top`.
 
 use gpuprod_snapshot::gpu::{Gpu, GpuHealth, Gpus};
-use gpuprod_snapshot::host::Psi;
+use gpuprod_snapshot::host::{Cpu, Psi};
 use gpuprod_snapshot::storage::{Block, Md, MdArray, SyncState};
-use gpuprod_snapshot::topology::{LinkState, Pci, PciKind};
-use gpuprod_snapshot::units::{Milliwatts, Ppb};
+use gpuprod_snapshot::topology::{LinkState, Net, NetPort, Pci, PciKind};
+use gpuprod_snapshot::units::{Bytes, Milliwatts, Ppb};
 use gpuprod_snapshot::{Reading, Sample, Source, Tick};
 
 use crate::text::{bytes, clean, clip, count, percent, percent_ppb};
@@ -30,6 +30,8 @@ pub fn of(tick: &Tick, source: Source) -> Vec<String> {
             let events = xids.events.len();
             vec![count(events, "new error line of the NVIDIA driver", "new error lines of the NVIDIA driver")]
         }),
+        Source::Cpu => said(tick.cpu.as_ref(), cpu),
+        Source::Net => said(tick.net.as_ref(), ports),
         Source::Numa => said(tick.numa.as_ref(), |numa| vec![count(numa.nodes.len(), "NUMA node", "NUMA nodes")]),
         Source::Proc => said(tick.proc.as_ref(), processes),
         Source::Cgroup => said(tick.cgroup.as_ref(), |cgroups| {
@@ -59,6 +61,30 @@ fn show<T>(reading: &Reading<T>, print: impl FnOnce(&T) -> String) -> String {
         Reading::Value(value) => print(value),
         Reading::Missing(missing) => missing.to_string(),
     }
+}
+
+fn cpu(cpu: &Cpu) -> Vec<String> {
+    let memory = |reading: &Reading<Bytes>| show(reading, |memory| bytes(memory.0));
+    let available = memory(&cpu.mem_available);
+    vec![format!(
+        "{} CPUs, memory {}, available {available}",
+        show(&cpu.online, u32::to_string),
+        memory(&cpu.mem_total)
+    )]
+}
+
+fn ports(net: &Net) -> Vec<String> {
+    if net.ports.is_empty() {
+        return vec!["no network port".to_owned()];
+    }
+    let state = |up: &bool| if *up { "up" } else { "down" }.to_owned();
+    let port = |port: &NetPort| {
+        let number = if port.port == 0 { String::new() } else { format!("/{}", port.port) };
+        let layer = show(&port.layer, ToString::to_string);
+        let speed = show(&port.speed, |speed| format!("{} Gbit/s", f64::from(*speed) / 1e3));
+        format!("{}{number} ({layer}): {}, {speed}", clean(&port.device), show(&port.up, state))
+    };
+    net.ports.iter().map(port).collect()
 }
 
 fn gpus(gpus: &Gpus) -> Vec<String> {

@@ -11,6 +11,7 @@ pub use gpuprod_snapshot::{Focus, Missing, Part, Reading, Sample, Source, Tick};
 
 pub mod block;
 pub mod cgroup;
+pub mod cpu;
 mod decimal;
 pub mod engine;
 pub mod fs;
@@ -18,6 +19,7 @@ pub mod fs;
 mod live;
 pub mod md;
 pub mod mountinfo;
+pub mod net;
 pub mod now;
 pub mod numa;
 pub mod nvml;
@@ -110,8 +112,10 @@ pub fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(block::Devices::default()),
         Box::new(fs::NetworkMounts),
         Box::new(psi::PressureFiles),
+        Box::new(cpu::Times),
         Box::new(pci::Tree),
         Box::new(numa::Nodes),
+        Box::new(net::Ports),
         Box::new(proc::GpuProcesses::default()),
         Box::new(cgroup::GpuCgroups),
     ]

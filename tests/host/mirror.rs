@@ -215,3 +215,12 @@ fn a_difference_is_found_and_named() {
     differences("", &said(&tick), &said(&other), &mut out);
     assert_eq!(out, [".md.value.arrays[0].degraded: meant 0, found 9"]);
 }
+
+#[test]
+fn the_node_around_the_gpus() {
+    mirror("cpu_busy_without_victim.scn", &[700]);
+    mirror("memory_page_cache.scn", &[900]);
+    mirror("fabric_busy_without_victim.scn", &[700]);
+    mirror("fabric_port_never_up.scn", &[100]);
+    mirror("loading_normal.scn", &[1210, 1500]);
+}

@@ -71,9 +71,12 @@ pub struct Stall {
 pub struct Cpu {
     /// Online CPUs.
     pub online: Reading<u32>,
-    /// Time not idle, over all CPUs.
+    /// Time not idle, over all CPUs; what the hypervisor took is not in it.
     #[serde(rename = "busy_ns")]
     pub busy: Reading<Nanos>,
+    /// Of that, time in interrupts, hard and soft.
+    #[serde(rename = "interrupts_ns")]
+    pub interrupts: Reading<Nanos>,
     /// Time idle with I/O outstanding.
     #[serde(rename = "iowait_ns")]
     pub iowait: Reading<Nanos>,
@@ -122,6 +125,9 @@ pub struct Process {
     pub cpu: Reading<Nanos>,
     /// Resident memory.
     pub rss: Reading<Bytes>,
+    /// Of that, memory that no file backs: what the process itself made. Mapped weights are not in it.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
+    pub anonymous: Reading<Bytes>,
     /// Cgroup path (v2 or the controller that decides, as the tenant parser picks it).
     pub cgroup: Reading<String>,
     /// Bytes read by system calls, page cache included.

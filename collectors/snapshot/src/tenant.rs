@@ -37,6 +37,10 @@ pub struct Cgroup {
     pub mem_limit: Reading<Bytes>,
     /// Kills by the out-of-memory killer.
     pub oom_kills: Reading<u64>,
+    /// Pages of files that were read anew soon after they had been thrown out of the page cache. A page has 4 KiB or
+    /// more.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
+    pub refaults: Reading<u64>,
     /// Bytes read and written per device number.
     pub io: Reading<Vec<CgroupIo>>,
 }

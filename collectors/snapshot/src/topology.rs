@@ -249,20 +249,29 @@ pub struct Net {
     pub ports: Vec<NetPort>,
 }
 
+words! {
+    /// What a port speaks.
+    PortLayer { InfiniBand = "infiniband", Roce = "roce", Ethernet = "ethernet" }
+}
+
 /// One port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NetPort {
     /// Device (`mlx5_0`, `eth0`).
     pub device: String,
-    /// Port number.
+    /// Port number; 0 for a network interface.
     pub port: u32,
+    /// What it speaks.
+    pub layer: Reading<PortLayer>,
     /// Up or not.
     pub up: Reading<bool>,
+    /// Megabits per second that the link came up with.
+    pub speed: Reading<u32>,
     /// Bytes sent.
     pub tx: Reading<Bytes>,
     /// Bytes received.
     pub rx: Reading<Bytes>,
-    /// Counters under the driver's own names.
+    /// Counters that tell of waiting, loss and failing links, under the driver's own names, sorted by name.
     pub counters: Vec<(String, u64)>,
 }

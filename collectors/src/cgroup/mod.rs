@@ -49,6 +49,7 @@ fn cgroup(host: &Host, path: &str) -> Cgroup {
         throttled_periods: key(&cpu, "nr_throttled"),
         mem_used: number(files.text("memory.current", &["memory"], "memory.usage_in_bytes")).map(Bytes),
         mem_limit: limit(files.text("memory.max", &["memory"], "memory.limit_in_bytes")),
+        refaults: refaults(&files.text("memory.stat", &["memory"], "memory.stat")),
         oom_kills: key(&files.text("memory.events", &["memory"], "memory.oom_control"), "oom_kill"),
         io: io(files.text("io.stat", &["blkio"], "blkio.throttle.io_service_bytes")),
     }
@@ -140,6 +141,14 @@ fn key(text: &Reading<String>, name: &str) -> Reading<u64> {
     match value {
         Some(value) => Reading::from_option(value.trim().parse().ok(), Missing::Malformed),
         None => Reading::Missing(Missing::Unsupported),
+    }
+}
+
+/// Kernels before 5.9, and the old hierarchy, have one line for files and anonymous memory.
+fn refaults(text: &Reading<String>) -> Reading<u64> {
+    match key(text, "workingset_refault_file") {
+        Reading::Missing(Missing::Unsupported) => key(text, "workingset_refault"),
+        other => other,
     }
 }
 

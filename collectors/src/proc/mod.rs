@@ -78,9 +78,11 @@ impl Reader<'_> {
     fn process(&mut self, pid: u32) -> Option<Process> {
         let dir = self.host.proc.join(pid.to_string());
         let stat = find::stat(self.host, pid)?;
-        let (uid, rss) = match tree::text(&dir.join("status")) {
+        let (uid, rss, anonymous) = match tree::text(&dir.join("status")) {
             Ok(text) => text::status(&text),
-            Err(error) => (Reading::Missing(error.missing), Reading::Missing(error.missing)),
+            Err(error) => {
+                (Reading::Missing(error.missing), Reading::Missing(error.missing), Reading::Missing(error.missing))
+            }
         };
         let io = tree::text(&dir.join("io"));
         let counter = |name: &str| match &io {
@@ -107,6 +109,7 @@ impl Reader<'_> {
             wchan,
             cpu: stat.cpu.into(),
             rss,
+            anonymous,
             cgroup,
             read_chars: counter("rchar"),
             written_chars: counter("wchar"),

@@ -235,8 +235,10 @@ fn a_name_may_hold_anything() {
 
 #[test]
 fn a_zombie_has_no_memory() {
-    let (uid, rss) = text::status("Name:\tz\nState:\tZ (zombie)\nUid:\t0\t0\t0\t0\n");
-    assert_eq!((uid.copied(), rss.missing()), (Some(0), Some(Missing::Gone)));
+    let (uid, rss, anonymous) = text::status("Name:\tz\nState:\tZ (zombie)\nUid:\t0\t0\t0\t0\n");
+    assert_eq!((uid.copied(), rss.missing(), anonymous.missing()), (Some(0), Some(Missing::Gone), Some(Missing::Gone)));
+    let (_, rss, anonymous) = text::status("VmRSS:\t    2048 kB\nRssAnon:\t    1024 kB\nRssFile:\t 1024 kB\n");
+    assert_eq!((rss.copied(), anonymous.copied()), (Some(Bytes(2 << 20)), Some(Bytes(1 << 20))));
 }
 
 /// This test's own process is read on the machine that runs the tests.

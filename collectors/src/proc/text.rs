@@ -51,17 +51,17 @@ pub fn stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// Real user id and resident memory from `status`. A process without memory (a zombie, a kernel thread) has no
-/// such line: `Gone`.
+/// Real user id, resident memory and what of it no file backs, from `status`. A process without memory (a zombie, a
+/// kernel thread) has no such lines: `Gone`.
 #[must_use]
-pub fn status(text: &str) -> (Reading<u32>, Reading<Bytes>) {
+pub fn status(text: &str) -> (Reading<u32>, Reading<Bytes>, Reading<Bytes>) {
     let line = |name: &str| {
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
             .map(|rest| rest.split_whitespace().next().unwrap_or_default())
     };
     let uid = line("Uid").and_then(|word| word.parse().ok());
-    let rss = match line("VmRSS") {
+    let memory = |name| match line(name) {
         Some(word) => {
             let kib: Option<u64> = word.parse().ok();
             let bytes = kib.and_then(|kib| kib.checked_mul(1024));
@@ -69,7 +69,7 @@ pub fn status(text: &str) -> (Reading<u32>, Reading<Bytes>) {
         }
         None => Reading::Missing(Missing::Gone),
     };
-    (Reading::from_option(uid, Missing::Malformed), rss)
+    (Reading::from_option(uid, Missing::Malformed), memory("VmRSS"), memory("RssAnon"))
 }
 
 /// One counter of `/proc/PID/io`.

@@ -3,6 +3,7 @@
 use gpuprod_snapshot::Source;
 
 use crate::knobs::{look, turn};
+use crate::node::{NodeEvent, Want};
 use crate::scenario::{Array, Fate, Harm, Knobs, Scenario, Share, SyncVerb, What, Work, towards};
 
 /// How a workload fares.
@@ -20,17 +21,27 @@ pub(crate) struct Pace {
     pub(crate) muted: bool,
     /// A device or server that it reads answers nothing: whether that is a network file system.
     pub(crate) stuck: Option<bool>,
+    /// How the node around it makes it wait.
+    pub(crate) want: Want,
 }
 
 impl Pace {
     /// Full speed.
     pub(crate) const fn full() -> Self {
-        Self { speed: 1.0, storage: 0.0, up: true, fate: None, muted: false, stuck: None }
+        Self {
+            speed: 1.0,
+            storage: 0.0,
+            up: true,
+            fate: None,
+            muted: false,
+            stuck: None,
+            want: Want { cpu: 0.0, throttled: 0.0, memory: 0.0, thrash: false, starts: false },
+        }
     }
 
     /// Whether its page answers.
     pub(crate) const fn serves(&self) -> bool {
-        self.up && self.fate.is_none() && !self.muted
+        self.up && self.fate.is_none() && !self.muted && !self.want.starts
     }
 }
 
@@ -107,7 +118,9 @@ impl Scenario {
         if pace.fate.is_some() {
             pace.speed = 0.0;
         }
-        pace.speed *= storage;
+        let (left, want) = self.want(work, second);
+        pace.want = want;
+        pace.speed *= storage * left;
         pace.storage = 1.0 - storage;
         pace
     }
@@ -249,11 +262,12 @@ impl Scenario {
 
     /// How often a workload's process has started again.
     pub(crate) fn restarts(&self, work: &Work, second: u64) -> u64 {
-        let ended = self
-            .events
-            .iter()
-            .filter(|event| event.at <= second && matches!(&event.what, What::Restart { who } if *who == work.name));
-        u64::try_from(ended.count()).unwrap_or(0)
+        let begins = |what: &What| match what {
+            What::Restart { who } | What::Node(NodeEvent::Start { who, .. }) => *who == work.name,
+            _ => false,
+        };
+        let begun = self.events.iter().filter(|event| event.at <= second && begins(&event.what));
+        u64::try_from(begun.count()).unwrap_or(0)
     }
 }
 

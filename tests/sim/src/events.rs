@@ -3,6 +3,7 @@
 use gpuprod_snapshot::Source;
 
 use crate::knobs::{knob, knob_names};
+use crate::node::NodeEvent;
 use crate::scenario::{Event, Fate, Harm, Scenario, SyncVerb, What};
 use crate::words::{ParseError, Unit, Words, whole32};
 
@@ -31,6 +32,13 @@ const VERBS: &[Verb] = &[
     ("set", set),
     ("restart", |s, w| s.need_work(w).map(|who| (who.clone(), What::Restart { who }))),
     ("hang", hang),
+    ("cpu", |s, w| node(crate::node::cpu(s, w))),
+    ("memory", |s, w| node(crate::node::memory(s, w))),
+    ("thrash", |s, w| node(crate::node::thrash(s, w))),
+    ("oom", |s, w| node(crate::node::oom(s, w))),
+    ("congest", |s, w| node(crate::node::congest(s, w))),
+    ("flap", |s, w| node(crate::node::flap(s, w))),
+    ("start", |s, w| node(crate::node::start(s, w))),
     ("lose", lose),
     ("xid", xid),
     ("throttle", throttle),
@@ -70,7 +78,14 @@ pub(crate) fn at(s: &mut Scenario, words: &mut Words, fault: bool) -> Result<(),
             other => return Err(words.error(format!("`{other}` is not understood here (for, over, every TIME)"))),
         }
     }
-    let needs_length = matches!(what, What::Gap | What::Suspend | What::Reboot | What::Restart { .. });
+    let needs_length = matches!(
+        what,
+        What::Gap
+            | What::Suspend
+            | What::Reboot
+            | What::Restart { .. }
+            | What::Node(NodeEvent::Start { .. } | NodeEvent::Flap { .. })
+    );
     if needs_length && until == u64::MAX {
         return Err(words.error(format!("`{verb}` needs `for` and how long")));
     }
@@ -111,6 +126,10 @@ fn end(s: &mut Scenario, words: &mut Words, at: u64) -> Result<(), ParseError> {
     } else {
         Ok(())
     }
+}
+
+fn node(read: Result<(String, NodeEvent), ParseError>) -> Result<(String, What), ParseError> {
+    read.map(|(subject, what)| (subject, What::Node(what)))
 }
 
 fn harm(s: &Scenario, words: &mut Words, harm: &mut Harm, key: &str) -> Result<(), ParseError> {

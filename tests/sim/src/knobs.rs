@@ -21,6 +21,11 @@ impl Knobs {
             cached: 0.0,
             peers: 0.0,
             rdma: 0.0,
+            ram: 12_884_901_888.0,
+            ram_grows: 0.0,
+            ram_limit: 0.0,
+            maps: 0.0,
+            mem_grows: 0.0,
             capacity: 0.0,
         }
     }
@@ -45,6 +50,11 @@ const KNOBS: &[Knob] = &[
     ("cached", Unit::BytesPerSecond, |k| &mut k.cached),
     ("peers", Unit::Count, |k| &mut k.peers),
     ("rdma", Unit::Count, |k| &mut k.rdma),
+    ("ram", Unit::Bytes, |k| &mut k.ram),
+    ("ram_grows", Unit::BytesPerSecond, |k| &mut k.ram_grows),
+    ("ram_limit", Unit::Bytes, |k| &mut k.ram_limit),
+    ("maps", Unit::BytesPerSecond, |k| &mut k.maps),
+    ("mem_grows", Unit::BytesPerSecond, |k| &mut k.mem_grows),
     ("capacity", Unit::TokensPerSecond, |k| &mut k.capacity),
 ];
 

@@ -9,6 +9,7 @@ mod effects;
 mod events;
 mod hist;
 mod knobs;
+mod node;
 mod page;
 mod parse;
 mod parts;
@@ -31,6 +32,7 @@ mod world;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use node::{CpuShort, NodeEvent, Port};
 pub use page::respond;
 pub use recording::{write as write_recording, write_to as write_recording_to};
 pub use scenario::{Array, Disk, Event, Fate, Gpus, Harm, Knobs, Reads, Scenario, Share, SyncVerb, What, Work};

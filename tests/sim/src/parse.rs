@@ -27,6 +27,7 @@ const VERBS: &[Verb] = &[
     ("disk", disk),
     ("array", array),
     ("share", share),
+    ("port", crate::node::port),
     ("reads", reads),
     ("at", |s, w| events::at(s, w, false)),
     ("fault", |s, w| w.need("at").and_then(|()| events::at(s, w, true))),

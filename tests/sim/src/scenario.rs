@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gpuprod_snapshot::Source;
 use gpuprod_snapshot::units::to_f64;
 
+use crate::node::{NodeEvent, Port};
 use crate::series::Recorded;
 use crate::truth::{Blame, Truth};
 
@@ -31,6 +32,8 @@ pub struct Scenario {
     pub arrays: Vec<Array>,
     /// Network file systems.
     pub shares: Vec<Share>,
+    /// Network ports.
+    pub ports: Vec<Port>,
     /// Who reads what.
     pub reads: Vec<Reads>,
     /// What happens, in the order of the file.
@@ -118,6 +121,16 @@ pub struct Knobs {
     pub rdma: f64,
     /// Generated tokens per second that it could do, where that is more than it is asked for; 0: what it does.
     pub capacity: f64,
+    /// Bytes of host memory of its own.
+    pub ram: f64,
+    /// Bytes by which that grows in a second.
+    pub ram_grows: f64,
+    /// Bytes of host memory that its cgroup may have; zero: no limit.
+    pub ram_limit: f64,
+    /// Bytes of files that it maps in a second.
+    pub maps: f64,
+    /// Bytes by which its memory on each GPU grows in a second.
+    pub mem_grows: f64,
 }
 
 /// A disk.
@@ -299,6 +312,8 @@ pub enum What {
         /// NVML's bit.
         reason: u64,
     },
+    /// Something around the GPUs: CPUs, memory, network, a process that comes up.
+    Node(NodeEvent),
     /// The agent does not run.
     Gap,
     /// The host sleeps.

@@ -3,7 +3,7 @@
 use gpuprod_snapshot::units::{Nanos, from_f64, to_f64};
 use gpuprod_snapshot::{BootId, Hung, Missing, Part, Reading, Sample, Source, Stamp, Tick};
 
-use crate::parts::{engine, gpus, host, storage, topology};
+use crate::parts::{engine, gpus, host, node, storage, topology};
 use crate::rng::Rng;
 use crate::scenario::{Scenario, What};
 use crate::twin::Done;
@@ -211,6 +211,8 @@ impl Ticks<'_> {
             Source::Block => Part::Block(storage::block(world)),
             Source::Fs => Part::Fs(storage::fs(world)),
             Source::Psi => Part::Psi(host::psi(world)),
+            Source::Cpu => Part::Cpu(node::cpu(world)),
+            Source::Net => Part::Net(node::net(world)),
             Source::Pci => Part::Pci(topology::pci(world)),
             Source::Numa => Part::Numa(topology::numa(self.scenario.gpus.count)),
             Source::Proc => Part::Proc(host::processes(world, self.boot, |second| self.since_boot(second))),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::effects::Pace;
 use crate::hist::Hist;
+use crate::node::{Host, HostKnobs, Node};
 use crate::rng::Series;
 use crate::scenario::{Fate, Knobs, Scenario, SyncVerb, Work};
 use crate::traffic::{Traffic, spread};
@@ -75,6 +76,10 @@ pub(crate) struct Job {
     pub(crate) queue: Hist,
     pub(crate) io: Stalls,
     pub(crate) cpu_wait: Stalls,
+    pub(crate) mem_wait: Stalls,
+    pub(crate) host: Host,
+    /// CPUs that it kept busy in the last second.
+    pub(crate) used_cpus: f64,
     pub(crate) blocked: f64,
     resets: u64,
     /// Work in tokens, for an engine.
@@ -108,7 +113,15 @@ pub(crate) struct World<'a> {
     latency: BTreeMap<String, Series>,
     pub(crate) io: Stalls,
     pub(crate) cpu: Stalls,
+    pub(crate) node: Node,
     pub(crate) second: u64,
+}
+
+impl Job {
+    /// Host memory of its own.
+    pub(crate) fn ram(&self) -> f64 {
+        self.knobs.ram + self.host.grown
+    }
 }
 
 impl<'a> World<'a> {
@@ -138,6 +151,9 @@ impl<'a> World<'a> {
             queue: Hist::default(),
             io: Stalls::default(),
             cpu_wait: Stalls::default(),
+            mem_wait: Stalls::default(),
+            host: Host::default(),
+            used_cpus: 0.0,
             blocked: 0.0,
             resets: 0,
             done: None,
@@ -178,6 +194,7 @@ impl<'a> World<'a> {
                 .collect(),
             io: Stalls::default(),
             cpu: Stalls::default(),
+            node: Node::default(),
             second,
         }
     }
@@ -195,7 +212,8 @@ impl<'a> World<'a> {
         let worst = self.jobs.iter().map(|job| job.io.averages[0]).fold(0.0, f64::max);
         // System pressure is weighted by all busy CPUs: a few stalled readers are a small part of a large node.
         self.io.step(worst * 0.3);
-        self.cpu.step(0.02);
+        self.cpu.step(self.jobs.iter().map(|job| job.pace.want.cpu).fold(0.02, f64::max));
+        self.node.step(self.scenario, &self.jobs, second);
     }
 
     fn work(&mut self, index: usize, traffic: &mut Traffic) {
@@ -220,7 +238,7 @@ impl<'a> World<'a> {
         let factor = job.noise.factor();
         job.knobs = scenario.knobs(work, self.second);
         job.pace = scenario.pace(work, self.second);
-        let speed = if job.pace.up { job.pace.speed * factor } else { 0.0 };
+        let speed = if job.pace.up && !job.pace.want.starts { job.pace.speed * factor } else { 0.0 };
         let knobs = &job.knobs;
         job.done = work.port.map(|_| tokens(work, knobs, speed, factor));
         job.generated += knobs.rate * speed;
@@ -228,11 +246,13 @@ impl<'a> World<'a> {
         let requests = knobs.rate * speed / TOKENS;
         job.finished += requests;
         job.preempted += knobs.preemptions * speed;
-        job.cpu += match (job.pace.up, &job.pace.fate) {
+        job.used_cpus = match (job.pace.up, &job.pace.fate) {
             (_, Some(_)) => 0.0,
+            (true, None) if job.pace.want.throttled > 0.0 => knobs.cpus * job.pace.speed,
             (true, None) => knobs.cpus,
             (false, None) => knobs.cpus * 0.3,
         };
+        job.cpu += job.used_cpus;
         let written = knobs.writes * speed;
         job.written += written;
         job.cached += knobs.cached * speed;
@@ -253,8 +273,27 @@ impl<'a> World<'a> {
             spread(scenario, self.second, &reads.device, bytes, reads.block, traffic);
             traffic.write(&reads.device, written);
         }
+        let mut begins = 0.0;
+        if let Some((device, rate)) = scenario.startup_reads(work, self.second) {
+            begins = rate * job.pace.speed;
+            *job.read.entry(device.to_owned()).or_default() += begins;
+            spread(scenario, self.second, device, begins, 131_072.0, traffic);
+        }
         let Some(job) = self.jobs.get_mut(index) else { return };
-        let healthy = if reads_something { 0.03 } else { 0.0 };
+        let read: f64 =
+            begins + scenario.reads.iter().filter(|r| r.who == work.name).map(|r| r.rate * speed).sum::<f64>();
+        let (knobs, want) = (&job.knobs, job.pace.want);
+        let moves = HostKnobs { ram_grows: knobs.ram_grows, mem_grows: knobs.mem_grows, maps: knobs.maps, read, want };
+        if job.pace.up && job.pace.fate.is_none() {
+            job.host.step(scenario, work, self.second, &moves);
+        }
+        let healthy = if begins > 0.0 {
+            0.4
+        } else if reads_something {
+            0.03
+        } else {
+            0.0
+        };
         let waits = match &job.pace.fate {
             Some(Fate::Block(_)) => 1.0,
             Some(_) => 0.0,
@@ -263,7 +302,8 @@ impl<'a> World<'a> {
         // Requests to a server, and waits for a driver, do not sleep in io_schedule.
         let counted = !matches!(job.pace.fate, Some(Fate::Block(_))) && job.pace.stuck != Some(true);
         job.io.step(if counted { waits } else { 0.0 });
-        job.cpu_wait.step(0.02 * factor);
+        job.cpu_wait.step((0.02 + want.cpu) * factor);
+        job.mem_wait.step(want.memory * factor);
         job.blocked = (waits * 8.0).min(8.0);
     }
 
@@ -342,7 +382,7 @@ impl<'a> World<'a> {
             match job.filter(|job| job.pace.up && !lost) {
                 None => (board.util, board.work, board.watts, board.reasons) = (0.0, 0.0, IDLE_WATTS, 1),
                 // Whatever ran is over: memory and context stay.
-                Some(job) if job.pace.fate.is_some() => {
+                Some(job) if job.pace.fate.is_some() || job.pace.want.starts => {
                     let watts = job.knobs.power.min(CONTEXT_WATTS);
                     (board.util, board.work, board.watts, board.reasons) = (0.0, 0.0, watts, 1);
                 }

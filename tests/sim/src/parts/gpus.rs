@@ -7,7 +7,7 @@ use gpuprod_snapshot::{Missing, Reading};
 use super::{pid, topology};
 use crate::scenario::Scenario;
 use crate::words::{whole, whole32};
-use crate::world::{Board, IDLE_WATTS, World};
+use crate::world::{Board, IDLE_WATTS, Job, World};
 
 /// What is printed on a board: part of its name, memory, largest SM and memory clock, PCIe generation.
 type Kind = (&'static str, u64, u32, u32, u32);
@@ -64,13 +64,18 @@ fn gpu(world: &World<'_>, index: usize, board: &Board, boot: u64) -> Gpu {
         return gpu;
     }
     let users = scenario.works.iter().zip(&world.jobs).enumerate();
+    // The first workload of a board drives it; another one in turns with it has its own share of the time.
+    let first = scenario.works.iter().position(|work| work.gpus.contains(&index));
+    let share = |at: usize, job: &Job| {
+        if Some(at) == first { board.work } else { (job.knobs.util * job.pace.speed).clamp(0.0, 1.0) }
+    };
     let processes: Vec<GpuProcess> = users
         .filter(|(_, (work, job))| work.gpus.contains(&index) && job.pace.up)
         .map(|(at, (_, job))| GpuProcess {
             pid: pid(at, job.generation, boot),
             kind: ContextKind::Compute,
-            mem_used: Bytes(whole(job.knobs.mem + CONTEXT)).into(),
-            sm: Permille(whole32(board.work * 100.0) * 10).into(),
+            mem_used: Bytes(whole(job.knobs.mem + job.host.gpu_grown + CONTEXT)).into(),
+            sm: Permille(whole32(share(at, job) * 100.0) * 10).into(),
             gi: None,
         })
         .collect();

@@ -15,16 +15,20 @@ use crate::world::{Job, Stalls, World};
 
 /// Where a thread waits that reads a file and finds its page not there.
 pub(crate) const WAITS_IN: &str = "folio_wait_bit_common";
-const MEMORY: Bytes = Bytes(48 << 30);
+/// Of files in the page cache, on the cgroup's account.
+const CACHED: f64 = 38_654_705_664.0;
 
 /// Of the node and of each workload's cgroup, by path.
 pub(crate) fn psi(world: &World<'_>) -> Psi {
     let mut cgroups: Vec<CgroupPressures> = present(world)
-        .map(|(_, work, job)| CgroupPressures { path: cgroup(work), pressures: pressures(&job.cpu_wait, &job.io) })
+        .map(|(_, work, job)| CgroupPressures {
+            path: cgroup(work),
+            pressures: pressures(&job.cpu_wait, &job.io, &job.mem_wait),
+        })
         .collect();
     cgroups.sort_by(|a, b| a.path.cmp(&b.path));
     cgroups.dedup_by(|a, b| a.path == b.path);
-    Psi { system: pressures(&world.cpu, &world.io), cgroups }
+    Psi { system: pressures(&world.cpu, &world.io, &Stalls::default()), cgroups }
 }
 
 fn present<'a>(world: &'a World<'_>) -> impl Iterator<Item = (usize, &'a Work, &'a Job)> {
@@ -32,12 +36,12 @@ fn present<'a>(world: &'a World<'_>) -> impl Iterator<Item = (usize, &'a Work, &
     all.map(|(index, (work, job))| (index, work, job)).filter(|(_, _, job)| job.pace.up)
 }
 
-fn pressures(cpu: &Stalls, io: &Stalls) -> Pressures {
+fn pressures(cpu: &Stalls, io: &Stalls, memory: &Stalls) -> Pressures {
     Pressures {
         // All tasks waiting for a CPU at once is not counted for the system and hardly ever happens below it.
         cpu: pressure(cpu, 0.0).into(),
         io: pressure(io, 0.7).into(),
-        memory: pressure(&Stalls::default(), 0.0).into(),
+        memory: pressure(memory, 0.3).into(),
     }
 }
 
@@ -83,7 +87,8 @@ fn process(world: &World<'_>, index: usize, work: &Work, job: &Job, boot: u64, s
         threads_blocked: blocked.into(),
         wchan: if blocked > 0 { place.to_owned().into() } else { Reading::Missing(Missing::Gone) },
         cpu: nanos(job.cpu, 10_000_000).into(),
-        rss: Bytes(12 << 30).into(),
+        rss: Bytes(whole(job.ram() + job.host.mapped) / 4096 * 4096).into(),
+        anonymous: Bytes(whole(job.ram()) / 4096 * 4096).into(),
         cgroup: cgroup(work).into(),
         read_chars: Bytes(read.0 + whole(job.cached) + 1_000_000).into(),
         written_chars: Bytes(65_536 + whole(job.written)).into(),
@@ -98,7 +103,8 @@ fn process(world: &World<'_>, index: usize, work: &Work, job: &Job, boot: u64, s
         Some(Fate::Crash) => {
             // A zombie has an entry in the table and nothing else.
             (process.state, process.threads, process.threads_blocked) = ('Z'.into(), 1.into(), 0.into());
-            (process.wchan, process.rss) = (Reading::Missing(Missing::Gone), Reading::Missing(Missing::Gone));
+            let gone = Reading::Missing(Missing::Gone);
+            (process.wchan, process.rss, process.anonymous) = (Reading::Missing(Missing::Gone), gone, gone);
             (process.opens, process.listens) = (Vec::new().into(), Vec::new().into());
             (process.remote_peers, process.rdma) = (0.into(), false.into());
         }
@@ -146,11 +152,15 @@ pub(crate) fn cgroups(world: &World<'_>) -> Cgroups {
             path: cgroup(work),
             owner: owner(work),
             cpu_used: nanos(job.cpu, 1000).into(),
-            periods: 0.into(),
-            throttled_periods: 0.into(),
-            mem_used: MEMORY.into(),
-            mem_limit: Reading::Missing(Missing::Unsupported),
-            oom_kills: 0.into(),
+            periods: whole(job.host.periods.floor()).into(),
+            throttled_periods: whole(job.host.throttled.floor()).into(),
+            mem_used: Bytes(whole(CACHED + job.ram())).into(),
+            mem_limit: match job.knobs.ram_limit {
+                ..=0.0 => Reading::Missing(Missing::Unsupported),
+                limit => Bytes(whole(limit)).into(),
+            },
+            oom_kills: whole(job.host.oom_kills).into(),
+            refaults: whole(job.host.refaults.floor()).into(),
             io: job
                 .read
                 .iter()

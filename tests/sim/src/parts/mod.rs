@@ -6,6 +6,7 @@
 pub(crate) mod engine;
 pub(crate) mod gpus;
 pub(crate) mod host;
+pub(crate) mod node;
 pub(crate) mod storage;
 pub(crate) mod topology;
 

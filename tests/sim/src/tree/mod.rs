@@ -3,6 +3,7 @@
 
 mod block;
 mod md;
+mod node;
 mod nvml;
 mod proc;
 mod sys;
@@ -27,6 +28,7 @@ pub fn materialise(tick: &Tick, root: &Path) -> io::Result<()> {
     fs::create_dir_all(root)?;
     proc::write(tick, &tree)?;
     sys::write(tick, &tree)?;
+    node::write(tick, &tree)?;
     block::write(tick, &tree)?;
     md::write(tick, &tree)
 }

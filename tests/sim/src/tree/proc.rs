@@ -86,7 +86,15 @@ fn one(tick: &Tick, tree: &Tree, process: &Process) -> io::Result<()> {
     tree.line(&at("stat"), stat(process, pid, state, cpu))?;
     tree.line(&at("comm"), comm)?;
     let uid = process.uid.copied().unwrap_or(0);
-    let memory = process.rss.copied().map_or_else(String::new, |rss| format!("VmRSS:\t{:8} kB\n", rss.0 / 1024));
+    let memory = process.rss.copied().map_or_else(String::new, |rss| {
+        let own = process.anonymous.copied().map_or(0, |own| own.0);
+        format!(
+            "VmRSS:\t{:8} kB\nRssAnon:\t{:8} kB\nRssFile:\t{:8} kB\n",
+            rss.0 / 1024,
+            own / 1024,
+            rss.0.saturating_sub(own) / 1024
+        )
+    });
     tree.put(
         &at("status"),
         format!(

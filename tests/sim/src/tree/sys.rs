@@ -101,6 +101,13 @@ fn cgroup(tree: &Tree, group: &Cgroup) -> io::Result<()> {
     )?;
     tree.line(&at("memory.current"), group.mem_used.copied().map_or(0, |used| used.0))?;
     tree.line(&at("memory.max"), group.mem_limit.get().map_or("max".into(), |limit| limit.0.to_string()))?;
+    tree.put(
+        &at("memory.stat"),
+        format!(
+            "anon 0\nfile 0\nworkingset_refault_anon 0\nworkingset_refault_file {}\n",
+            group.refaults.copied().unwrap_or(0)
+        ),
+    )?;
     let kills = group.oom_kills.copied().unwrap_or(0);
     tree.put(&at("memory.events"), format!("low 0\nhigh 0\nmax 0\noom {kills}\noom_kill {kills}\noom_group_kill 0\n"))?;
     let mut io = String::new();
