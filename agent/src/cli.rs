@@ -7,7 +7,7 @@ use gpuprod_snapshot::Source;
 use gpuprod_snapshot::units::Nanos;
 
 use crate::config::duration;
-use crate::fit::{Also, Format};
+use crate::fit::{Also, For, Format};
 use crate::report;
 use crate::top::{Address, Since};
 
@@ -94,6 +94,9 @@ pub enum Command {
         /// What is treated as unfit, too; by default nothing is, and "cannot tell" drains no node
         #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
         unfit_on: Vec<Also>,
+        /// For which jobs: what costs batch a little time can be too much for serving
+        #[arg(long = "for", value_name = "CLASS", default_value = "batch")]
+        whom: For,
     },
     /// How PCI devices and NUMA nodes hang together, which links are degraded, what sits near what
     #[command(after_help = "Examples:\n  gpuprod topo\n  gpuprod topo --json")]

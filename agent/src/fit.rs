@@ -1,12 +1,11 @@
 //! Whether the next job should be placed here, in the form that each scheduler's health check takes.
 //!
-//! Unfit is what harms any job on this node: a broken GPU, a hung driver, storage that has failed or starves the GPUs,
-//! confirmed by a running agent. What belongs to the workload (its queue, its cache, its peers) says nothing about the
-//! node. "Cannot tell" drains nobody unless that was asked for.
+//! What makes a node unfit, and for how long, is the rules' business ([`gpuprod_rules::node::fit`]); here it is told.
+//! "Cannot tell" drains nobody unless that was asked for.
 
-use gpuprod_rules::{Cause, Finding, Severity, State};
-use gpuprod_snapshot::gpu::GpuHealth;
-use gpuprod_snapshot::storage::MdState;
+use gpuprod_rules::node::fit::{self, Seen};
+pub use gpuprod_rules::node::{Reason, Verdict};
+use gpuprod_rules::{Class, Policy};
 use serde::Serialize;
 
 use crate::check::{self, By};
@@ -14,19 +13,8 @@ use crate::pipeline::Frame;
 use crate::text;
 use crate::top::lost;
 
-/// The verdict, worst last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Place jobs.
-    Fit,
-    /// The evidence does not say.
-    CannotTell,
-    /// Jobs run here, and lose time.
-    Degraded,
-    /// Place none.
-    Unfit,
-}
+/// Longest reason that is told.
+const LONGEST: usize = 160;
 
 /// Whose health check asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -50,13 +38,14 @@ pub enum Also {
     CannotTell,
 }
 
-/// One reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Reason {
-    /// What it makes of the node.
-    pub verdict: Verdict,
-    /// In one line.
-    pub says: String,
+/// For whom the node should be fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum For {
+    /// Jobs that can live with what costs them a little time
+    #[default]
+    Batch,
+    /// Whoever is measured by latency: stricter
+    Serving,
 }
 
 /// The verdict and what it rests on.
@@ -76,42 +65,32 @@ pub struct Fit {
     pub lost: f64,
 }
 
-/// Causes that lie in the node: the next job would meet them too.
-const fn is_host_side(cause: Cause) -> bool {
-    match cause {
-        Cause::Fault
-        | Cause::Throttle
-        | Cause::Storage
-        | Cause::HostMem
-        | Cause::HostCpu
-        | Cause::PcieNuma
-        | Cause::Network => true,
-        Cause::BackgroundIo
-        | Cause::Squat
-        | Cause::Stall
-        | Cause::Kv
-        | Cause::Peer
-        | Cause::Upstream
-        | Cause::Unexplained => false,
-    }
-}
-
 impl Fit {
     /// When nobody could look.
     #[must_use]
     pub fn unknown(why: &str) -> Self {
-        let reasons = vec![Reason { verdict: Verdict::CannotTell, says: text::clean(why) }];
+        let reasons = vec![Reason { verdict: Verdict::CannotTell, says: text::clean(why), since: None }];
         Self { verdict: Verdict::CannotTell, reasons, by: None, units: 0, productive: 0.0, lost: 0.0 }
     }
 
-    /// Of a frame.
+    /// Of a frame. A running agent's verdict stands for a while ([`gpuprod_rules::node::fit`]); alone, it is what can
+    /// be seen now.
     #[must_use]
-    pub fn of(frame: &Frame<'_>, by: By) -> Self {
-        let mut reasons = Vec::new();
-        gpus(frame, &mut reasons);
-        arrays(frame, &mut reasons);
-        reasons.extend(frame.judgement.findings.iter().filter_map(finding));
+    pub fn of(frame: &Frame<'_>, by: By, whom: For) -> Self {
+        let judgement = frame.judgement.as_ref();
+        let class = match whom {
+            For::Batch => Class::Batch,
+            For::Serving => Class::Serving,
+        };
+        let standing = judgement.node.fit_for(class).filter(|_| by == By::Agent);
+        let mut reasons = standing.map_or_else(|| now(frame, class), |standing| standing.reasons.clone());
+        if judgement.units.is_empty() {
+            for reason in reasons.iter_mut().filter(|reason| reason.verdict == Verdict::CannotTell) {
+                reason.says = check::no_gpu(frame);
+            }
+        }
         for reason in &mut reasons {
+            reason.says = text::clip(&text::clean(&reason.says), LONGEST);
             // Hold times and baselines take minutes: whoever looks for seconds can only suspect.
             if by == By::Alone && reason.verdict == Verdict::Unfit {
                 reason.verdict = Verdict::Degraded;
@@ -119,7 +98,12 @@ impl Fit {
             }
         }
         reasons.sort_by(|a, b| b.verdict.cmp(&a.verdict).then_with(|| a.says.cmp(&b.says)));
-        let verdict = reasons.first().map_or(Verdict::Fit, |reason| reason.verdict);
+        let worst = reasons.first().map_or(Verdict::Fit, |reason| reason.verdict);
+        let verdict = standing.map_or(worst, |standing| standing.verdict);
+        if verdict > worst {
+            let says = "it was worse within the last minutes, and has to stay better for a while".to_owned();
+            reasons.insert(0, Reason { verdict, says, since: standing.map(|standing| standing.since) });
+        }
         let units = &frame.judgement.units;
         let whole = |unit: &gpuprod_rules::UnitJudgement| f64::from(unit.slices) / f64::from(unit.slices_whole.max(1));
         let productive = units.iter().fold(0.0, |sum, unit| sum + unit.weight.w.as_fraction() * whole(unit));
@@ -161,7 +145,11 @@ impl Fit {
     fn line(&self) -> String {
         let word = match self.verdict {
             Verdict::Fit => {
-                return format!("fit: {} judged, none is in trouble", text::count(self.units, "GPU", "GPUs"));
+                let judged = text::count(self.units, "GPU", "GPUs");
+                return match self.reasons.first() {
+                    None => format!("fit: {judged} judged, none is in trouble"),
+                    Some(young) => format!("fit: {judged} judged; too young to count: {}", young.says),
+                };
             }
             Verdict::CannotTell => "cannot tell",
             Verdict::Degraded => "degraded",
@@ -194,66 +182,18 @@ impl Fit {
     }
 }
 
-fn gpus(frame: &Frame<'_>, reasons: &mut Vec<Reason>) {
-    let mut say = |verdict, says: String| reasons.push(Reason { verdict, says });
-    let units = &frame.judgement.units;
-    for unit in units {
-        let about = check::about(unit);
-        match unit.state {
-            State::Faulted(fault) => say(Verdict::Unfit, format!("{about} is faulted ({fault})")),
-            State::Unknown(why) => say(Verdict::CannotTell, format!("{about}: unknown ({why})")),
-            _ => {}
-        }
-    }
-    let listed = frame.known.gpu.as_ref().and_then(|sample| sample.value.get());
-    for gpu in listed.map_or(&[][..], |gpus| &gpus.devices) {
-        let faulted = |unit: &gpuprod_rules::UnitJudgement| {
-            unit.index == Some(gpu.index) && matches!(unit.state, State::Faulted(_))
-        };
-        match gpu.health.get() {
-            Some(GpuHealth::Lost | GpuHealth::ResetRequired) if !units.iter().any(faulted) => {
-                let word = gpu.health.get().map_or("", |health| health.as_str());
-                say(Verdict::Unfit, format!("GPU {} is {}", gpu.index, word.replace('_', " ")));
-            }
-            _ => {}
-        }
-    }
-    let stuck = frame.judgement.probes.iter().find(|probe| probe.collector == "gpu");
-    if let Some(probe) = stuck {
-        let (call, age) = (text::clean(&probe.call), text::duration(probe.age));
-        say(Verdict::Unfit, format!("the driver hangs: {call} for {age}"));
-    }
-    if units.is_empty() && listed.is_none_or(|gpus| gpus.devices.is_empty()) && stuck.is_none() {
-        say(Verdict::CannotTell, check::no_gpu(frame));
-    }
-}
-
-fn arrays(frame: &Frame<'_>, reasons: &mut Vec<Reason>) {
-    let md = frame.known.md.as_ref().and_then(|sample| sample.value.get());
-    for array in md.map_or(&[][..], |md| &md.arrays) {
-        let name = text::clip(&text::clean(&array.name), 32);
-        if array.state.get() == Some(&MdState::Broken) {
-            reasons.push(Reason { verdict: Verdict::Unfit, says: format!("array {name} has failed") });
-        } else if let Some(missing) = array.degraded.copied().filter(|missing| *missing > 0) {
-            let says = format!(
-                "array {name} lacks {}",
-                text::count(usize::try_from(missing).unwrap_or(0), "member", "members")
-            );
-            reasons.push(Reason { verdict: Verdict::Degraded, says });
-        }
-    }
-}
-
-fn finding(finding: &Finding) -> Option<Reason> {
-    let verdict = match (finding.severity, finding.cause) {
-        (Severity::Info, _) => return None,
-        (Severity::Critical, Some(cause)) if is_host_side(cause) => Verdict::Unfit,
-        _ => Verdict::Degraded,
+/// What speaks against the node now.
+fn now(frame: &Frame<'_>, class: Class) -> Vec<Reason> {
+    let judgement = frame.judgement.as_ref();
+    let seen = Seen {
+        units: &judgement.units,
+        findings: &judgement.findings,
+        probes: &judgement.probes,
+        known: &frame.known,
+        read_only: &[],
+        lost_warn: Policy::default().node_fit.lost_warn,
     };
-    let subject = text::clip(&text::clean(&finding.subject), 40);
-    let cause = finding.cause.map_or_else(String::new, |cause| format!(" ({cause})"));
-    let victims = text::count(finding.victims.len(), "GPU", "GPUs");
-    Some(Reason { verdict, says: format!("{} {subject}{cause}, {victims}", finding.rule) })
+    fit::reasons(&seen, class)
 }
 
 /// In ASCII, at most so many bytes.

@@ -18,7 +18,7 @@ use signal_hook::flag;
 use crate::cli::{Cli, Command, ConfigCommand, Sampling};
 use crate::clock::Clock;
 use crate::config::{self, Config};
-use crate::fit::Fit;
+use crate::fit::{Fit, For};
 use crate::lease::{self, Progress};
 use crate::pipeline::{Frame, Pipeline};
 use crate::recording::{Header, Recording, Writer};
@@ -126,9 +126,10 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             print(out, json, &report, check::page)?;
             return Ok(report.node.level.code());
         }
-        Command::Fit { sampling, format, unfit_on } => {
+        Command::Fit { sampling, format, unfit_on, whom } => {
             // Whatever goes wrong here is "cannot tell": a node is not drained for a typing error in a config.
-            let fit = fitted(&sampling, err).unwrap_or_else(|error| Fit::unknown(&text::masked(&format!("{error:#}"))));
+            let fit =
+                fitted(&sampling, whom, err).unwrap_or_else(|error| Fit::unknown(&text::masked(&format!("{error:#}"))));
             let (told, code) = fit.told(format, &unfit_on);
             out.write_all(told.as_bytes())?;
             out.flush()?;
@@ -314,11 +315,11 @@ fn ordered(config: Option<&Path>, release: Option<Nanos>, out: &mut dyn Write) -
 const ORDER_TIME: Nanos = Nanos::from_secs(10);
 const ORDER_LOOK: Nanos = Nanos::from_millis(200);
 
-fn fitted(sampling: &Sampling, err: &mut dyn Write) -> Result<Fit> {
+fn fitted(sampling: &Sampling, whom: For, err: &mut dyn Write) -> Result<Fit> {
     let settings = Settings::one_shot(sampling)?;
     match asked(&settings, err)? {
-        Some(frame) => Ok(Fit::of(&frame, check::By::Agent)),
-        None => look(&settings, TOP_TIME, |frame| Fit::of(frame, check::By::Alone)),
+        Some(frame) => Ok(Fit::of(&frame, check::By::Agent, whom)),
+        None => look(&settings, TOP_TIME, |frame| Fit::of(frame, check::By::Alone, whom)),
     }
 }
 

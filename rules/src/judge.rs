@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::HostFacts;
 use crate::gather::Gather;
 use crate::hold::{Active, Holds, Now};
+use crate::node::Node;
 use crate::rule::{Outcome, RULES, View};
 use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
@@ -33,6 +34,8 @@ pub struct Judge {
     suspect: Suspect,
     holds: Holds,
     units: Units,
+    #[serde(default)]
+    node: Node,
 }
 
 impl Judge {
@@ -97,7 +100,7 @@ impl Judge {
         let facts = Gather::new(&self.window, &self.signals).all(&mut self.units, &self.policy);
         let md = self.window.value(Source::Md, |tick| &tick.md).get().copied();
         let block = self.window.value(Source::Block, |tick| &tick.block).get().copied();
-        let host = HostFacts { now: now.boottime, md, block, signals: &self.signals };
+        let host = HostFacts { now: now.boottime, md, block, signals: &self.signals, node: &self.node.last };
 
         let mut reports = Vec::new();
         for unit in &facts {
@@ -123,14 +126,17 @@ impl Judge {
         });
         let units = settle(units, &self.window, &mut self.units, now, &self.policy);
         self.suspect = suspect(&facts, &host, &self.holds);
+        let (findings, probes) = (findings(&self.holds), probes(&self.window));
+        let node = self.node.step(&units, &findings, &probes, &self.window, &self.policy);
         Judgement {
             stamp: tick.stamp.clone(),
             period: tick.period,
             units,
-            findings: findings(&self.holds),
+            findings,
             rules: reports,
-            probes: probes(&self.window),
+            probes,
             vitals: vital::all(&self.signals, now.boottime, &self.policy),
+            node,
         }
     }
 }

@@ -7,6 +7,7 @@ use gpuprod_snapshot::Stamp;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::node::NodeJudgement;
 use crate::{Bucket, Cause, Class, Micro, Part, RuleId, State, Vital, Weight};
 
 /// The identity of an accounting unit: the UUID of a GPU or MIG instance, `GPU-…/rest` for the unpartitioned
@@ -40,6 +41,9 @@ pub struct Judgement {
     /// What was learnt, beside what is.
     #[serde(default)]
     pub vitals: Vec<Vital>,
+    /// The node as a whole.
+    #[serde(default)]
+    pub node: NodeJudgement,
 }
 
 /// The verdict on one unit for the time since the tick before.

@@ -11,6 +11,7 @@ use crate::{Cause, Evidence, Holder, Part, Policy, Rejected, RuleId, Severity};
 
 pub(crate) mod busy_but_starved;
 pub(crate) mod io_stall;
+pub(crate) mod node_fit;
 pub(crate) mod raid_rebuild_impact;
 pub(crate) mod squatter;
 
@@ -135,6 +136,13 @@ pub const RULES: &[Rule] = &[
         judge: io_stall::judge,
         hold: |policy| Hold { enter: policy.io_stall.for_ns, leave: policy.io_stall.clear_ns },
         text: &io_stall::TEXT,
+    },
+    Rule {
+        id: RuleId::NodeFit,
+        judge: node_fit::judge,
+        // It has hold times of its own, in both directions.
+        hold: |_| Hold { enter: Nanos(0), leave: Nanos(0) },
+        text: &node_fit::TEXT,
     },
     Rule { id: RuleId::BusyButStarved, judge: busy_but_starved::judge, hold: starved, text: &busy_but_starved::TEXT },
 ];

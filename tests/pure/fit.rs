@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gpuprod::check::By;
-use gpuprod::fit::{Also, Fit, Format, Verdict};
+use gpuprod::fit::{Also, Fit, For, Format, Verdict};
 use gpuprod::pipeline::{Frame, Pipeline};
 use gpuprod_rules::{Cause, Policy, Severity};
 use gpuprod_snapshot::Reading;
@@ -26,7 +26,7 @@ fn codes(fit: &Fit, also: &[Also]) -> [u8; 4] {
 
 #[test]
 fn a_healthy_node_is_fit() {
-    let fit = Fit::of(&at("serving_healthy.scn", 300), By::Agent);
+    let fit = Fit::of(&at("serving_healthy.scn", 300), By::Agent, For::Batch);
     assert_eq!((fit.verdict, codes(&fit, &[])), (Verdict::Fit, [0, 0, 0, 0]));
     let (line, _) = fit.told(Format::Nagios, &[]);
     assert_eq!(
@@ -38,10 +38,10 @@ fn a_healthy_node_is_fit() {
 #[test]
 fn a_lost_gpu_is_unfit_and_alone_it_is_suspected() {
     let frame = at("gpu_lost.scn", 560);
-    let fit = Fit::of(&frame, By::Agent);
+    let fit = Fit::of(&frame, By::Agent, For::Batch);
     assert_eq!((fit.verdict, codes(&fit, &[])), (Verdict::Unfit, [1, 1, 2, 2]));
     assert!(fit.told(Format::Slurm, &[]).0.starts_with("unfit: "), "{}", fit.told(Format::Slurm, &[]).0);
-    let alone = Fit::of(&frame, By::Alone);
+    let alone = Fit::of(&frame, By::Alone, For::Batch);
     assert_eq!((alone.verdict, codes(&alone, &[])), (Verdict::Degraded, [0, 0, 1, 1]));
     assert_eq!(codes(&alone, &[Also::Degraded]), [1, 1, 2, 2]);
 }
@@ -49,22 +49,47 @@ fn a_lost_gpu_is_unfit_and_alone_it_is_suspected() {
 #[test]
 fn storage_that_starves_all_gpus_is_unfit() {
     let mut frame = at("raid_rebuild_serving.scn", 660);
-    let fit = Fit::of(&frame, By::Agent);
+    let fit = Fit::of(&frame, By::Agent, For::Batch);
     assert_eq!(fit.verdict, Verdict::Unfit);
     let (line, code) = fit.told(Format::Npd, &[]);
     assert!(line.starts_with("unfit: raid_rebuild_impact md0 (storage), 8 GPUs"), "{line}");
     assert!(line.len() <= 81 && line.is_ascii() && code == 1);
+    assert_eq!(Fit::of(&frame, By::Agent, For::Serving).verdict, Verdict::Unfit);
     // The same finding of a workload's own making says nothing about the node.
-    for finding in &mut frame.judgement.to_mut().findings {
+    frame.judgement.to_mut().node.fit.clear();
+    let findings = &mut frame.judgement.to_mut().findings;
+    for finding in findings.iter_mut().filter(|finding| finding.severity > Severity::Info) {
         assert_eq!(finding.severity, Severity::Critical);
         finding.cause = Some(Cause::Kv);
     }
-    assert_eq!(Fit::of(&frame, By::Agent).verdict, Verdict::Degraded);
+    assert_eq!(Fit::of(&frame, By::Agent, For::Batch).verdict, Verdict::Degraded);
+}
+
+/// A rebuild that costs a quarter is a warning: batch lives with it, serving does not. After its end the verdict waits.
+#[test]
+fn serving_is_stricter_and_the_verdict_rises_slowly() {
+    let verdicts = |seconds| {
+        let frame = at("rebuild_mild.scn", seconds);
+        [For::Batch, For::Serving].map(|whom| Fit::of(&frame, By::Agent, whom).verdict)
+    };
+    assert_eq!(verdicts(590), [Verdict::Fit, Verdict::Fit]);
+    assert_eq!(verdicts(700), [Verdict::Degraded, Verdict::Unfit]);
+}
+
+/// The hour after an incident: what stood stays for five minutes, and says so.
+#[test]
+fn what_was_unfit_has_to_stay_better_for_a_while() {
+    let frame = at("raid_rebuild_serving.scn", 1_100);
+    assert!(frame.judgement.findings.iter().all(|finding| finding.severity == Severity::Info));
+    let fit = Fit::of(&frame, By::Agent, For::Batch);
+    assert_eq!(fit.verdict, Verdict::Unfit);
+    assert!(fit.reasons[0].says.contains("has to stay better"), "{:?}", fit.reasons);
+    assert_eq!(Fit::of(&frame, By::Alone, For::Batch).verdict, Verdict::Fit);
 }
 
 #[test]
 fn a_hung_driver_is_unfit() {
-    let fit = Fit::of(&at("nvml_hang.scn", 540), By::Agent);
+    let fit = Fit::of(&at("nvml_hang.scn", 540), By::Agent, For::Batch);
     assert_eq!(fit.verdict, Verdict::Unfit);
     assert!(fit.reasons[0].says.contains("the driver hangs: nvmlDeviceGetPowerUsage"), "{:?}", fit.reasons);
 }
@@ -72,10 +97,11 @@ fn a_hung_driver_is_unfit() {
 #[test]
 fn a_failed_array_is_unfit() {
     let mut frame = at("serving_healthy.scn", 300);
+    frame.judgement.to_mut().node.fit.clear();
     if let Some(Reading::Value(md)) = frame.known.to_mut().md.as_mut().map(|sample| &mut sample.value) {
         md.arrays[0].state = MdState::Broken.into();
     }
-    let fit = Fit::of(&frame, By::Agent);
+    let fit = Fit::of(&frame, By::Agent, For::Batch);
     assert_eq!((fit.verdict, fit.reasons[0].says.as_str()), (Verdict::Unfit, "array md0 has failed"));
 }
 

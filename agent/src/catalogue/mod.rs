@@ -12,6 +12,7 @@ pub mod hw;
 mod ledger;
 mod md;
 pub mod names;
+mod node;
 mod pci;
 mod rule;
 mod self_;
@@ -57,6 +58,7 @@ const ROOMS: &[&[Metric]] = &[
     gpu::METRICS,
     rule::METRICS,
     alert::METRICS,
+    node::METRICS,
     engine::METRICS,
     md::METRICS,
     block::METRICS,

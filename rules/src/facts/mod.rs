@@ -11,6 +11,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use crate::baseline::Deviation;
 use crate::join::StoragePath;
+use crate::node::NodeJudgement;
 use crate::signals::{EngineSignals, Signals};
 use crate::usage::Usage;
 use crate::{Holder, Part, UnitId, Weight, WeightSource};
@@ -110,4 +111,6 @@ pub(crate) struct HostFacts<'a> {
     pub(crate) md: Option<&'a Md>,
     pub(crate) block: Option<&'a Block>,
     pub(crate) signals: &'a Signals,
+    /// What was said of the node as a whole at the tick before.
+    pub(crate) node: &'a NodeJudgement,
 }

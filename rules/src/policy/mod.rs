@@ -54,6 +54,7 @@ rules {
     squatter,
     raid_rebuild_impact,
     io_stall,
+    node_fit,
     busy_but_starved,
 }
 default {
