@@ -8,7 +8,7 @@ pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "gpuprod.node.fit",
         kind: Kind::Gauge,
-        unit: "1",
+        unit: "",
         labels: &["class"],
         help: "Whether the next job of the class should be placed here: 0 unfit, 1 degraded, 2 fit. Absent while it cannot be told.",
         read: |frame, out| {
@@ -26,7 +26,7 @@ pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "gpuprod.node.fit.unknown",
         kind: Kind::Gauge,
-        unit: "1",
+        unit: "",
         labels: &["class"],
         help: "1 while it cannot be told whether jobs of the class should be placed here.",
         read: |frame, out| {
