@@ -113,10 +113,6 @@ class Story:
         blind = max(sum(self.booked(span, "unknown", reason)[0] for reason in self.reasons("unknown")), 0.0)
         return (length - (self.reads(span[1]) - self.reads(span[0])) / healthy) * (1 - blind / length)
 
-    def lost_trailing(self, span, healthy):
-        """The same, with the rate of the ten seconds before each instant: so the ledger weighs a tick (`TRAIL`)."""
-        return statistics.mean(self.lost((span[0] - back, span[1] - back), healthy) for back in range(11))
-
     def reasons(self, bucket):
         return sorted({reason for page in self.pages for _, of, reason in page["ledger"] if of == bucket})
 
@@ -321,14 +317,14 @@ def rebuild(story, healthy):
         f"{span_of(booked)}, by the pump's log {truth:.2f} s of {cleared - confirmed:.1f} s: {statistics.mean(booked) / truth - 1:+.1%}",
     )
     before = began, confirmed
-    truth, booked = story.lost_trailing(before, healthy), story.booked(before, "lost", "unexplained")
+    truth, booked = story.lost(before, healthy), story.booked(before, "lost", "unexplained")
     early = story.booked((whole[0], confirmed - 2), "lost", "storage")
     claim(
         all(within(value, truth, 0.25, 2.0) for value in booked) and max(early) < 1e-6,
         "ledger: the seconds before stand in lost{unexplained}",
-        f"{span_of(booked)}, by the pump's log, over the ten seconds before each instant, {truth:.2f} s; lost{{storage}} {span_of(early)}",
+        f"{span_of(booked)}, by the pump's log {truth:.2f} s; lost{{storage}} {span_of(early)}",
     )
-    # What the trailing mean books late is not lost: from the first bad second on, both parts are the whole loss.
+    # What is booked late is not lost: from the first bad second on, both parts are the whole loss.
     span = began, cleared
     truth = story.lost(span, healthy)
     both = [sum(parts) for parts in zip(story.booked(span, "lost", "unexplained"), story.booked(span, "lost", "storage"))]
