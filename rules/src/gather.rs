@@ -13,6 +13,7 @@ use gpuprod_snapshot::storage::{Block, Md};
 use gpuprod_snapshot::tenant::Cgroup;
 use gpuprod_snapshot::units::Nanos;
 
+use crate::facts::device::{self, DeviceFacts};
 use crate::facts::{Demand, UnitFacts};
 use crate::join::{self, StoragePath};
 use crate::signals::Signals;
@@ -24,6 +25,9 @@ use crate::{holders, kin};
 /// Clock-event bits that mean "held down against the will of the load": software and hardware thermal,
 /// hardware slowdown, power brake. The software power cap (0x4) is normal for a GPU at its limit.
 const THROTTLE_BITS: u64 = 0x8 | 0x20 | 0x40 | 0x80;
+
+/// Processes of a workload that are remembered while nobody lists them.
+const MOST_REMEMBERED: usize = 64;
 
 /// The readings of this tick that facts are made of.
 pub(crate) struct Gather<'a> {
@@ -78,6 +82,7 @@ impl<'a> Gather<'a> {
             facts.push(self.unit(id, unit, family, path, sole, policy));
         }
         kin::introduce(&mut facts);
+        device::tell(&mut facts);
         facts
     }
 
@@ -132,6 +137,7 @@ impl<'a> Gather<'a> {
         if holders.stopped() {
             unit.usage.stopped = Some(self.now);
         }
+        let device = self.device(unit, &family);
         let throttled = gpu.and_then(|gpu| gpu.clock_reasons.copied()).is_some_and(|bits| bits & THROTTLE_BITS != 0);
         UnitFacts {
             id: id.clone(),
@@ -167,7 +173,18 @@ impl<'a> Gather<'a> {
             elsewhere: holders.elsewhere(),
             holders: holders.shown(),
             kin: Vec::new(),
+            device,
         }
+    }
+
+    fn device(&self, unit: &mut Unit, family: &BTreeSet<u32>) -> DeviceFacts<'a> {
+        let signals = self.signals.devices.get(unit.device());
+        let fault = unit.fault(self.gpus, signals.map(|signals| &signals.errors));
+        let before = if fault.is_some() && family.is_empty() { unit.family.clone() } else { BTreeSet::new() };
+        if !family.is_empty() && *family != unit.family {
+            unit.family = family.iter().copied().take(MOST_REMEMBERED).collect();
+        }
+        DeviceFacts { signals, fault, broken_peer: None, before }
     }
 
     /// Share of the last interval in which some task of the workload waited: of its own cgroup where it has

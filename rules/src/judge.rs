@@ -1,6 +1,7 @@
 //! From tick to judgement.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
@@ -94,7 +95,7 @@ impl Judge {
     pub fn step(&mut self, tick: &Tick) -> Judgement {
         self.window.push(tick);
         self.signals.update(&self.window, tick, &self.suspect, &self.policy);
-        self.units.discover(&self.window, tick, &self.policy);
+        self.units.discover(tick);
 
         let now = Now { boottime: tick.stamp.boottime, realtime: tick.stamp.realtime };
         let facts = Gather::new(&self.window, &self.signals).all(&mut self.units, &self.policy);
@@ -104,11 +105,17 @@ impl Judge {
 
         let mut reports = Vec::new();
         for unit in &facts {
+            let mut overruled = None;
             for rule in RULES.iter().filter(|rule| !self.policy.off.contains(&rule.id)) {
                 let active = self.holds.is_active(rule.id, &unit.id);
-                let outcome = (rule.judge)(&View { unit, host: &host, policy: &self.policy, active });
+                let outcome = match overruled {
+                    None => (rule.judge)(&View { unit, host: &host, policy: &self.policy, active }),
+                    Some(by) => Outcome::Suspended(format!("{by} speaks of this GPU")),
+                };
                 let status = status(&outcome);
                 self.holds.update((rule.id, (rule.hold)(&self.policy)), &unit.id, outcome, now, &self.policy);
+                let held = self.holds.get(rule.id, &unit.id);
+                overruled = overruled.or(held.filter(|held| is_fault(rule.id, held)).map(|_| rule.id));
                 let active = self.holds.is_active(rule.id, &unit.id);
                 reports.push(RuleReport { rule: rule.id, unit: unit.id.clone(), status, active });
             }
@@ -117,9 +124,10 @@ impl Judge {
             let blame = RULES.iter().find_map(|rule| {
                 let active = self.holds.get(rule.id, &unit.id)?;
                 // A wait for a peer elsewhere is told and booked, and nobody is paged for it.
-                let blames = active.claim.severity > Severity::Info || active.claim.cause.is_some();
+                let blames = active.claim.cause.is_some();
                 // Holding ends with the first sign of life, whatever the finding waits for: it hides nobody else.
-                let over = matches!(active.claim.cause, Some(Cause::Squat | Cause::Stall)) && !active.current;
+                let over =
+                    matches!(active.claim.cause, Some(Cause::Fault | Cause::Squat | Cause::Stall)) && !active.current;
                 (blames && !over).then_some(active)
             });
             (unit, blame)
@@ -139,6 +147,11 @@ impl Judge {
             node,
         }
     }
+}
+
+/// A GPU that is broken, or waits for one that is, has no other trouble that counts.
+fn is_fault(rule: RuleId, held: &Active) -> bool {
+    rule == RuleId::GpuFault && held.current && matches!(held.claim.cause, Some(Cause::Fault | Cause::Peer))
 }
 
 fn status(outcome: &Outcome) -> RuleStatus {

@@ -43,11 +43,12 @@ fn kin(unit: &UnitFacts<'_>) -> Kin {
 }
 
 /// The group of each unit, named by its first member.
-fn groups(facts: &[UnitFacts<'_>]) -> Vec<usize> {
+pub(crate) fn groups(facts: &[UnitFacts<'_>]) -> Vec<usize> {
     let mut groups: Vec<usize> = (0..facts.len()).collect();
     let mut met: BTreeMap<Tie, usize> = BTreeMap::new();
     for (at, unit) in facts.iter().enumerate() {
-        let processes = unit.family.iter().copied().map(Tie::Process);
+        // Of a lost GPU nobody lists the processes any more: those that it had are its workload's.
+        let processes = unit.family.iter().chain(&unit.device.before).copied().map(Tie::Process);
         let cgroups =
             unit.holders.iter().map(|holder| holder.cgroup.clone()).filter(|path| path.len() > 1).map(Tie::Cgroup);
         for tie in processes.chain(cgroups).chain(unit.owner.clone().map(Tie::Owner)) {

@@ -10,6 +10,7 @@ use crate::facts::{HostFacts, UnitFacts};
 use crate::{Cause, Evidence, Holder, Part, Policy, Rejected, RuleId, Severity};
 
 pub(crate) mod busy_but_starved;
+pub(crate) mod gpu_fault;
 pub(crate) mod io_stall;
 pub(crate) mod node_fit;
 pub(crate) mod raid_rebuild_impact;
@@ -118,6 +119,12 @@ const fn starved(policy: &Policy) -> Hold {
 /// All rules, in order of precedence: of several that claim the same object, the first names the finding and
 /// the others are attached to it.
 pub const RULES: &[Rule] = &[
+    Rule {
+        id: RuleId::GpuFault,
+        judge: gpu_fault::judge,
+        hold: |policy| Hold { enter: Nanos(0), leave: policy.fault_hold_ns },
+        text: &gpu_fault::TEXT,
+    },
     // Its variants have hold times of their own, which the rule looks at.
     Rule {
         id: RuleId::Squatter,

@@ -1,6 +1,6 @@
 //! The accounting units: which there are, what each remembers, and which state it is in.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Demand, UnitFacts};
 use crate::gather::{display, find};
 use crate::hold::{Active, Now};
+use crate::signals::device::Errors;
 use crate::state::split;
 use crate::usage::Usage;
 use crate::weight::PowerNormal;
@@ -23,9 +24,6 @@ use crate::{
     entries,
 };
 
-/// Xids after which the GPU does no work until somebody acts (double-bit ECC, PMU halt, remap failure, NVLink,
-/// off the bus, uncontained memory error, GSP, ECC escape).
-const FATAL_XIDS: &[u32] = &[48, 62, 64, 74, 79, 95, 119, 120, 140];
 /// No node has more; a hostile recording must not cost more than a node can.
 const MOST_UNITS: usize = 1024;
 /// A state after a cause ends when the deficit was gone for so long.
@@ -59,7 +57,9 @@ pub(crate) struct Unit {
     #[serde(default)]
     pub(crate) usage: Usage,
     recovered_since: Option<Nanos>,
-    xid_at: Option<Nanos>,
+    /// The processes that were its workload when they were last listed.
+    #[serde(default)]
+    pub(crate) family: BTreeSet<u32>,
     state: Option<(State, Nanos)>,
 }
 
@@ -72,35 +72,18 @@ impl Units {
     }
 
     /// Adds what is new, and drops what a repartitioning replaced.
-    pub(crate) fn discover(&mut self, window: &Window, tick: &Tick, policy: &Policy) {
+    pub(crate) fn discover(&mut self, tick: &Tick) {
         if let Some(gpus) = tick.gpu.as_ref().and_then(|sample| sample.value.get()) {
             for gpu in &gpus.devices {
                 self.device(gpu);
             }
         }
-        let now = window.last.stamp.boottime;
-        for event in tick.xid.iter().filter_map(|sample| sample.value.get()).flat_map(|xids| &xids.events) {
-            if !FATAL_XIDS.contains(&event.code) {
-                continue;
-            }
-            for unit in self.units.values_mut() {
-                if event.pci.copied().zip(unit.pci).is_some_and(|(event, own)| event.same_slot(own)) {
-                    unit.xid_at = Some(now);
-                }
-            }
-        }
-        for unit in self.units.values_mut() {
-            unit.xid_at = unit.xid_at.filter(|at| now.saturating_sub(*at) < policy.fault_hold_ns);
-        }
     }
 
     fn device(&mut self, gpu: &Gpu) {
-        let named = gpu.uuid.get().cloned().or_else(|| gpu.pci.get().map(|pci| format!("pci-{pci}")));
-        // A board that was lost before anybody looked has no identity, and is there all the same.
-        let nameless = nameless(gpu.index);
+        let (uuid, nameless) = (identity(gpu), nameless(gpu.index));
         let formerly =
-            if named.is_some() { self.units.remove(&UnitId(nameless.clone())).map(|_| nameless.clone()) } else { None };
-        let uuid = named.unwrap_or(nameless);
+            if uuid == nameless { None } else { self.units.remove(&UnitId(nameless.clone())).map(|_| nameless) };
         let whole = gpu.mig_slices.copied().filter(|slices| *slices > 0).unwrap_or(1);
         let mut present: Vec<UnitId> = Vec::new();
         let mut add = |id: UnitId, gi: Option<u32>, rest: bool, slices: u32| {
@@ -121,7 +104,7 @@ impl Units {
                 deficit_since: None,
                 usage: Usage::default(),
                 recovered_since: None,
-                xid_at: None,
+                family: BTreeSet::new(),
                 state: None,
             });
             unit.pci = gpu.pci.copied().or(unit.pci);
@@ -182,21 +165,29 @@ impl Unit {
         display(self.index, id)
     }
 
-    fn fault(&self, gpus: Reading<&Gpus>) -> Option<Fault> {
-        if self.xid_at.is_some() {
-            return Some(Fault::Xid);
-        }
-        // Without an answer of the driver nothing is said of the device.
-        let gpus = *gpus.get()?;
-        let Some(gpu) = self.gpu(Some(gpus)) else {
-            return Some(Fault::Lost);
-        };
+    /// The GPU that it is, or is a part of.
+    pub(crate) fn device(&self) -> &str {
+        &self.gpu
+    }
+
+    /// Whether it is broken, and how.
+    pub(crate) fn fault(&self, gpus: Option<&Gpus>, errors: Option<&Errors>) -> Option<Fault> {
+        let xid = errors.is_some_and(|errors| errors.fatal.is_some()).then_some(Fault::Xid);
+        // Without an answer of the driver nothing is said of the device, but by the kernel log.
+        let Some(gpus) = gpus else { return xid };
+        let Some(gpu) = self.gpu(Some(gpus)) else { return Some(Fault::Lost) };
         match gpu.health.get() {
             Some(GpuHealth::Lost) => return Some(Fault::Lost),
             Some(GpuHealth::ResetRequired) => return Some(Fault::Reset),
             _ => {}
         }
-        (gpu.ecc.remap_failed.copied() == Some(true)).then_some(Fault::Remap)
+        let is = |broken: fn(&Errors) -> bool, fault| errors.is_some_and(broken).then_some(fault);
+        xid.or(is(|errors| errors.uncorrected.is_some(), Fault::Ecc)).or(is(Errors::wants_reset, Fault::Reset)).or((gpu
+            .ecc
+            .remap_failed
+            .copied()
+            == Some(true))
+        .then_some(Fault::Remap))
     }
 
     /// Whether anybody holds it; nothing when that cannot be told.
@@ -222,6 +213,13 @@ impl Unit {
         let processes = gpu.processes.get().into_iter().flatten();
         processes.filter(|process| self.gi.is_none() || process.gi == self.gi).map(|process| process.pid).collect()
     }
+}
+
+/// What a GPU is called: its UUID, else its place. A board that was lost before anybody looked has neither, and is
+/// there all the same.
+pub(crate) fn identity(gpu: &Gpu) -> String {
+    let named = gpu.uuid.get().cloned().or_else(|| gpu.pci.get().map(|pci| format!("pci-{pci}")));
+    named.unwrap_or_else(|| nameless(gpu.index))
 }
 
 /// The name of a board that has given neither UUID nor address yet.
@@ -291,7 +289,7 @@ fn state(
 ) -> State {
     let recovered = facts.weight.w.rest() < policy.starved_clear;
     unit.recovered_since = recovered.then(|| unit.recovered_since.unwrap_or(now.boottime));
-    if let Some(fault) = unit.fault(*gpus) {
+    if let Some(fault) = facts.device.fault {
         return State::Faulted(fault);
     }
     let tokens = facts.weight.source == WeightSource::Tokens;
@@ -320,7 +318,9 @@ fn state(
     }
     let lasts = unit.recovered_since.is_none_or(|since| now.boottime.saturating_sub(since) < STARVED_LEAVES);
     let cause = blame.and_then(|active| active.claim.cause);
-    if let (Some(cause), true) = (cause.filter(|cause| !matches!(cause, Cause::Squat | Cause::Stall)), lasts) {
+    if let (Some(cause), true) =
+        (cause.filter(|cause| !matches!(cause, Cause::Fault | Cause::Squat | Cause::Stall)), lasts)
+    {
         return State::Starved(cause);
     }
     let busy = facts.util.is_some_and(|util| util > 0.0) || matches!(facts.demand, Demand::Present { .. });

@@ -193,7 +193,9 @@ type Ablation = (&'static str, fn(&mut Policy), &'static str);
 /// Every threshold earns its place: without it a scenario is misjudged.
 #[test]
 fn without_a_threshold_a_scenario_goes_wrong() {
-    let ablations: [Ablation; 14] = [
+    let ablations: [Ablation; 16] = [
+        ("fault_hold_ns", |policy| policy.fault_hold_ns = Nanos(0), "fault_double_bit"),
+        ("peer_deficit", |policy| policy.gpu_fault.peer_deficit = Part(1_000_001), "fault_peers_spin"),
         ("squatter.mem", |policy| policy.squatter.mem = Part(0), "context_only"),
         ("squatter.for_ns", |policy| policy.squatter.for_ns = Nanos::from_secs(60), "pause_below_ten_minutes"),
         ("squatter.interactive_ns", |policy| policy.squatter.interactive_ns = policy.squatter.for_ns, "notebook_pause"),

@@ -16,6 +16,8 @@ use crate::signals::{EngineSignals, Signals};
 use crate::usage::Usage;
 use crate::{Holder, Part, UnitId, Weight, WeightSource};
 
+pub(crate) mod device;
+
 /// Whether there is work to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
@@ -78,6 +80,8 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) io_by_device: BTreeMap<(u32, u32), f64>,
     /// The other units of the same workload.
     pub(crate) kin: Vec<Kin>,
+    /// The GPU as a device.
+    pub(crate) device: device::DeviceFacts<'a>,
 }
 
 /// Another unit of the same workload.

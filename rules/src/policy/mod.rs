@@ -51,6 +51,7 @@ pub struct Policy {
     pub fault_hold_ns: Nanos,
 }
 rules {
+    gpu_fault,
     squatter,
     raid_rebuild_impact,
     io_stall,

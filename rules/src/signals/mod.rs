@@ -17,6 +17,8 @@ use crate::window::Window;
 use crate::{Policy, entries};
 use exact::Exact;
 
+pub(crate) mod device;
+
 /// Prompt tokens cost about a tenth of generated ones: prefill is bound by arithmetic and runs thousands of
 /// tokens a step, decode is bound by memory and runs one per sequence. A prior until both rates are learnt apart.
 const PREFILL_PER_DECODE: f64 = 10.0;
@@ -42,6 +44,9 @@ pub(crate) struct Signals {
     /// By mount point: network file systems that count.
     #[serde(default, with = "entries")]
     pub(crate) mounts: BTreeMap<String, StorageSignals>,
+    /// GPUs as devices.
+    #[serde(default)]
+    pub(crate) devices: device::Devices,
     block: Option<u64>,
 }
 
@@ -152,6 +157,7 @@ impl Signals {
             None => self.block = Some(block),
             Some(_) => {}
         }
+        self.devices.update(window, tick, policy);
         if tick.engine.is_some() {
             self.engines(window, policy);
         }

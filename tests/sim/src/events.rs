@@ -41,6 +41,7 @@ const VERBS: &[Verb] = &[
     ("start", |s, w| node(crate::node::start(s, w))),
     ("lose", lose),
     ("xid", xid),
+    ("ail", crate::device::ail),
     ("throttle", throttle),
     ("gap", |_, _| Ok(("agent".into(), What::Gap))),
     ("suspend", |_, _| Ok(("suspend".into(), What::Suspend))),

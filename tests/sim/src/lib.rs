@@ -5,6 +5,7 @@
 //!
 //! Nothing here knows the rules or the collectors: what is meant and what is found must not share code.
 
+mod device;
 mod effects;
 mod events;
 mod hist;
@@ -32,6 +33,7 @@ mod world;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use device::Ail;
 pub use node::{CpuShort, NodeEvent, Port};
 pub use page::respond;
 pub use recording::{write as write_recording, write_to as write_recording_to};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gpuprod_snapshot::Source;
 use gpuprod_snapshot::units::to_f64;
 
+use crate::device::Ail;
 use crate::node::{NodeEvent, Port};
 use crate::series::Recorded;
 use crate::truth::{Blame, Truth};
@@ -302,6 +303,13 @@ pub enum What {
         gpu: usize,
         /// The code.
         code: u32,
+    },
+    /// The driver says that something is wrong with GPUs.
+    Ail {
+        /// Which.
+        gpus: Vec<usize>,
+        /// What.
+        ail: Ail,
     },
     /// Clocks are held down.
     Throttle {

@@ -1,10 +1,11 @@
 //! GPUs as NVML would show them, and the driver's error lines.
 
-use gpuprod_snapshot::gpu::{ContextKind, Gpm, Gpu, GpuEcc, GpuHealth, GpuPcie, GpuProcess, Gpus, Vendor, Xid, Xids};
+use gpuprod_snapshot::gpu::{ContextKind, Gpm, Gpu, GpuHealth, GpuPcie, GpuProcess, Gpus, Vendor, Xid, Xids};
 use gpuprod_snapshot::units::{Bytes, Celsius, MegaHertz, Millijoules, Milliwatts, Nanos, Permille, Ppb, from_f64};
 use gpuprod_snapshot::{Missing, Reading};
 
 use super::{pid, topology};
+use crate::device::ecc;
 use crate::scenario::Scenario;
 use crate::words::{whole, whole32};
 use crate::world::{Board, IDLE_WATTS, Job, World};
@@ -102,13 +103,7 @@ fn gpu(world: &World<'_>, index: usize, board: &Board, boot: u64) -> Gpu {
     gpu.pcie.replay = 0.into();
     gpu.pcie.generation = (if busy { generation } else { 1 }).into();
     gpu.pcie.width = 16.into();
-    gpu.ecc = GpuEcc {
-        corrected: 0.into(),
-        uncorrected: 0.into(),
-        remap_pending: false.into(),
-        remap_failed: false.into(),
-        recovery_action: 0.into(),
-    };
+    gpu.ecc = ecc(&scenario.ails(index, world.second));
     let nvlink = Bytes(whole(board.nvlink / 1024.0) * 1024);
     gpu.nvlink_tx = nvlink.into();
     gpu.nvlink_rx = nvlink.into();

@@ -1,0 +1,84 @@
+//! What is learnt of each GPU as a device: its errors, its clocks, its link, and whether its readings can be believed.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+
+use gpuprod_snapshot::gpu::Gpu;
+use gpuprod_snapshot::topology::PciAddress;
+use gpuprod_snapshot::{Source, Tick};
+use serde::{Deserialize, Serialize};
+
+use crate::unit::identity;
+use crate::window::Window;
+use crate::{Policy, entries};
+
+mod codes;
+mod errors;
+
+pub(crate) use codes::meaning;
+pub(crate) use errors::{Errors, Line};
+
+/// No node has more; a hostile recording must not cost more than a node can.
+const MOST_DEVICES: usize = 1024;
+
+/// All GPUs ever seen, by their identity.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Devices {
+    #[serde(with = "entries")]
+    devices: BTreeMap<String, DeviceSignals>,
+}
+
+/// What was learnt about one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DeviceSignals {
+    pci: Option<PciAddress>,
+    pub(crate) errors: Errors,
+}
+
+impl Devices {
+    pub(crate) fn get(&self, identity: &str) -> Option<&DeviceSignals> {
+        self.devices.get(identity)
+    }
+
+    /// Takes in what the tick brought.
+    pub(crate) fn update(&mut self, window: &Window, tick: &Tick, policy: &Policy) {
+        let now = tick.stamp.boottime;
+        let gpus = tick.gpu.as_ref().and_then(|sample| sample.value.get());
+        for gpu in gpus.into_iter().flat_map(|gpus| &gpus.devices) {
+            let identity = identity(gpu);
+            if self.devices.len() < MOST_DEVICES || self.devices.contains_key(&identity) {
+                let device = self.devices.entry(identity).or_default();
+                device.pci = gpu.pci.copied().or(device.pci);
+            }
+        }
+        let events = tick.xid.iter().filter_map(|sample| sample.value.get()).flat_map(|xids| &xids.events);
+        for event in events {
+            let age = tick.stamp.monotonic.saturating_sub(event.at);
+            for device in self.devices.values_mut() {
+                if event.pci.copied().zip(device.pci).is_some_and(|(event, own)| event.same_slot(own)) {
+                    device.errors.line(event, now, age, policy);
+                }
+            }
+        }
+        let silent = window.value(Source::Gpu, |tick| &tick.gpu).missing().is_some();
+        for (name, device) in &mut self.devices {
+            match gpus {
+                Some(gpus) => {
+                    let gpu = gpus.devices.iter().find(|gpu| is(gpu, name));
+                    device.errors.read(gpu, now, policy);
+                }
+                None if silent => device.errors.unseen(),
+                None => {}
+            }
+        }
+    }
+}
+
+/// Whether this is the GPU of that identity, without writing its name down.
+fn is(gpu: &Gpu, name: &str) -> bool {
+    match gpu.uuid.get() {
+        Some(uuid) => uuid == name,
+        None => identity(gpu) == name,
+    }
+}
