@@ -17,6 +17,8 @@ pub(crate) type Drawn = BTreeMap<String, String>;
 /// The text with every drawn value in its place, line for line, and what was drawn.
 pub(crate) fn expand(text: &str, seed: u64) -> Result<(String, Drawn), ParseError> {
     let mut drawn = Drawn::new();
+    // Two templates do not draw the same with one seed.
+    let whose = text.lines().find_map(|line| line.trim_start().strip_prefix("scenario ")).unwrap_or_default().trim();
     let mut out = String::with_capacity(text.len());
     for (index, line) in text.lines().enumerate() {
         let error = |message: String| ParseError { line: index + 1, message };
@@ -26,7 +28,7 @@ pub(crate) fn expand(text: &str, seed: u64) -> Result<(String, Drawn), ParseErro
         if words.next() == Some("draw") {
             let name = words.next().ok_or_else(|| error("draw needs a name and a range".into()))?;
             let rest: Vec<&str> = words.collect();
-            let value = one(name, &rest, seed).map_err(error)?;
+            let value = one(&format!("draw {whose} {name}"), &rest, seed).map_err(error)?;
             if drawn.len() >= MOST_NAMES {
                 return Err(error(format!("more than {MOST_NAMES} draws")));
             }
@@ -57,8 +59,8 @@ fn fill(line: &str, drawn: &Drawn) -> Result<String, String> {
 }
 
 /// One draw: `FROM..TO [log|whole]`, `of WORD WORD …`.
-fn one(name: &str, rest: &[&str], seed: u64) -> Result<String, String> {
-    let mut rng = Rng::new(seed, &format!("draw {name}"));
+fn one(stream: &str, rest: &[&str], seed: u64) -> Result<String, String> {
+    let mut rng = Rng::new(seed, stream);
     // The first numbers of neighbouring seeds are not far enough from each other.
     rng.bits();
     let share = rng.unit();

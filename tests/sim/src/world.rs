@@ -422,7 +422,9 @@ fn tokens(work: &Work, knobs: &Knobs, speed: f64, factor: f64) -> Done {
     let share = match (knobs.capacity, work.knobs.rate) {
         (capacity, _) if capacity > 0.0 => of(knobs.rate, capacity),
         (_, rate) if rate > 0.0 => of(knobs.rate, rate),
-        _ => of(knobs.prompt, work.knobs.prompt),
+        _ if work.knobs.prompt > 0.0 => of(knobs.prompt, work.knobs.prompt),
+        // It began with nothing to do: whatever it is asked for, it does.
+        _ => f64::from(u8::from(knobs.rate + knobs.prompt > 0.0)),
     };
     let asked = if knobs.capacity > 0.0 { 1.0 } else { share };
     Done { useful: share * speed, possible: asked * factor }

@@ -1,0 +1,160 @@
+//! Findings as alerts: from when to when one was said, and whether it was right.
+
+use gpuprod_rules::{Finding, Severity};
+use gpuprod_sim::{Blame, Scenario};
+
+/// A finding may stay so long after its trouble: the time that it must be good before it is lifted, and a block.
+const LINGERS: u64 = 75;
+/// A finding that is away for no longer is the same one.
+const SAME: u64 = 5;
+
+/// One trouble that was told, from its first second to its last. Its name may change as more is known: it is about the
+/// same object, and one page.
+#[derive(Clone, Debug)]
+pub(crate) struct Alert {
+    /// The rule that told it first.
+    pub(crate) rule: String,
+    /// Every rule, variant and cause that was named, each with the second in which it was named first.
+    pub(crate) words: Vec<(String, u64)>,
+    pub(crate) subject: String,
+    pub(crate) critical: bool,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) summary: String,
+    /// What became of it.
+    pub(crate) verdict: Verdict,
+}
+
+/// Whether an alert was right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It named a trouble that is there.
+    Right,
+    /// Nobody asked for it, and it is not wrong.
+    Allowed,
+    /// Nothing of the kind is there.
+    False,
+    /// The same was said before, of the same trouble.
+    Again,
+}
+
+/// A trouble that had to be named, and whether it was.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) word: String,
+    pub(crate) object: Option<String>,
+    pub(crate) from: u64,
+    /// Largest deficit of a unit over a minute; none where useful work does not tell.
+    pub(crate) effect: Option<f64>,
+    pub(crate) found: bool,
+    /// Seconds from the first second in which it could be seen.
+    pub(crate) latency: Option<u64>,
+    /// What was said instead, for the table of confusions.
+    pub(crate) instead: Option<String>,
+}
+
+/// All alerts of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Alerts(pub(crate) Vec<Alert>);
+
+impl Alerts {
+    /// What is said in a second.
+    pub(crate) fn step(&mut self, second: u64, findings: &[Finding]) {
+        for finding in findings.iter().filter(|finding| finding.severity > Severity::Info) {
+            let known =
+                self.0.iter().rposition(|alert| alert.subject == finding.subject && second <= alert.to + SAME);
+            let at = known.unwrap_or_else(|| {
+                self.0.push(Alert {
+                    rule: finding.rule.as_str().to_owned(),
+                    words: Vec::new(),
+                    subject: finding.subject.clone(),
+                    critical: false,
+                    from: second,
+                    to: second,
+                    summary: finding.summary.clone(),
+                    verdict: Verdict::False,
+                });
+                self.0.len() - 1
+            });
+            let Some(alert) = self.0.get_mut(at) else { continue };
+            alert.to = second;
+            alert.critical |= finding.severity == Severity::Critical;
+            let also = finding.also.iter().map(|rule| rule.as_str());
+            let named = [Some(finding.rule.as_str()), finding.variant.as_deref(), finding.cause.map(|cause| cause.as_str())];
+            for word in named.into_iter().flatten().chain(also) {
+                if alert.words.iter().all(|(known, _)| known != word) {
+                    alert.words.push((word.to_owned(), second));
+                }
+            }
+        }
+    }
+
+    /// Compares what was said with what had to be. `effects` are those of `scenario.blames`, with the second from
+    /// which each could be seen. If it is `strict`, whatever no line speaks of is false; else only what must be silent is.
+    pub(crate) fn judge(&mut self, scenario: &Scenario, effects: &[(Option<f64>, u64)], strict: bool) -> Vec<Asked> {
+        let mut asked = Vec::new();
+        for (blame, (effect, seen)) in scenario.blames.iter().zip(effects) {
+            let mut first: Option<u64> = None;
+            for alert in self.0.iter_mut().filter(|alert| overlaps(alert, blame)) {
+                let Some(named) = alert.names(blame) else { continue };
+                // What is too small to be seen is not there for whoever says it.
+                if effect.is_none_or(|effect| effect >= 0.05) && alert.verdict != Verdict::Right {
+                    // The same object, told again after it was over: one page too many.
+                    let again = blame.object.is_some() && first.is_some();
+                    alert.verdict = if again { Verdict::Again } else { Verdict::Right };
+                }
+                first = Some(first.map_or(named, |known| known.min(named)));
+            }
+            let instead = self.0.iter().filter(|alert| overlaps(alert, blame)).min_by_key(|alert| alert.from);
+            asked.push(Asked {
+                word: blame.cause.clone(),
+                object: blame.object.clone(),
+                from: span(blame).0,
+                effect: *effect,
+                found: first.is_some(),
+                latency: first.map(|first| first.saturating_sub(*seen)),
+                instead: instead.map(|alert| format!("{} {}", alert.named(), alert.subject)),
+            });
+        }
+        let listed = !scenario.silent.is_empty() && scenario.silent.iter().all(|word| word != "all");
+        for alert in self.0.iter_mut().filter(|alert| alert.verdict == Verdict::False) {
+            let silent = scenario.silent.iter().any(|word| word != "all" && alert.says(word).is_some());
+            let may = scenario.may.iter().any(|blame| overlaps(alert, blame) && alert.names(blame).is_some());
+            if !silent && (may || (!strict && listed)) {
+                alert.verdict = Verdict::Allowed;
+            }
+        }
+        asked
+    }
+}
+
+impl Alert {
+    /// When it first said a word.
+    fn says(&self, word: &str) -> Option<u64> {
+        let critical = (word == "critical" && self.critical).then_some(self.from);
+        self.words.iter().find(|(known, _)| known == word || word == "all").map(|(_, at)| *at).or(critical)
+    }
+
+    fn names(&self, blame: &Blame) -> Option<u64> {
+        self.says(&blame.cause).filter(|_| blame.object.as_ref().is_none_or(|object| *object == self.subject))
+    }
+
+    /// All that it was called.
+    pub(crate) fn named(&self) -> String {
+        self.words.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join("+")
+    }
+
+    /// Whether a rule has spoken in it.
+    pub(crate) fn by(&self, rule: &str) -> bool {
+        self.words.iter().any(|(word, _)| word == rule)
+    }
+}
+
+fn span(blame: &Blame) -> (u64, u64) {
+    (blame.from.0 / 1_000_000_000, blame.to.0 / 1_000_000_000)
+}
+
+fn overlaps(alert: &Alert, blame: &Blame) -> bool {
+    let (from, to) = span(blame);
+    alert.from < to + LINGERS && alert.to >= from
+}
