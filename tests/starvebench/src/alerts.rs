@@ -61,8 +61,7 @@ impl Alerts {
     /// What is said in a second.
     pub(crate) fn step(&mut self, second: u64, findings: &[Finding]) {
         for finding in findings.iter().filter(|finding| finding.severity > Severity::Info) {
-            let known =
-                self.0.iter().rposition(|alert| alert.subject == finding.subject && second <= alert.to + SAME);
+            let known = self.0.iter().rposition(|alert| alert.subject == finding.subject && second <= alert.to + SAME);
             let at = known.unwrap_or_else(|| {
                 self.0.push(Alert {
                     rule: finding.rule.as_str().to_owned(),
@@ -80,7 +79,8 @@ impl Alerts {
             alert.to = second;
             alert.critical |= finding.severity == Severity::Critical;
             let also = finding.also.iter().map(|rule| rule.as_str());
-            let named = [Some(finding.rule.as_str()), finding.variant.as_deref(), finding.cause.map(|cause| cause.as_str())];
+            let named =
+                [Some(finding.rule.as_str()), finding.variant.as_deref(), finding.cause.map(|cause| cause.as_str())];
             for word in named.into_iter().flatten().chain(also) {
                 if alert.words.iter().all(|(known, _)| known != word) {
                     alert.words.push((word.to_owned(), second));

@@ -8,6 +8,7 @@ mod ablate;
 mod alerts;
 mod boot;
 mod floors;
+mod misses;
 mod naive;
 mod noise;
 mod options;

@@ -7,6 +7,7 @@ use gpuprod_snapshot::units::to_f64;
 use crate::ablate::Ablation;
 use crate::alerts::{Alert, Asked, Verdict};
 use crate::boot::{Figure, Parts, mean_ratio, quantile, ratio};
+use crate::misses;
 use crate::options::Options;
 use crate::play::{Play, weeks};
 use crate::soak::Soak;
@@ -117,7 +118,7 @@ const SIZES: &[(&str, f64, f64)] = &[
 ];
 
 /// Whether a trouble is large enough to be asked for.
-fn visible(asked: &Asked) -> bool {
+pub(crate) fn visible(asked: &Asked) -> bool {
     asked.effect.is_none_or(|effect| effect >= DETECTABLE)
 }
 
@@ -155,7 +156,7 @@ impl Score {
         score.effects = effects(&drawn);
         score.healthy = Healthy::of(&drawn);
         score.naive = naive(&drawn);
-        score.misses = ran.iter().flat_map(|(variant, play)| misses(variant, play)).collect();
+        score.misses = ran.iter().flat_map(|(variant, play)| misses::of(variant, play)).collect();
         score
     }
 
@@ -359,7 +360,7 @@ fn productive(ran: &[Ran<'_>]) -> BTreeMap<&'static str, Productive> {
 }
 
 /// What an error of productive seconds is a share of: the truth, or the stretch where next to nothing was done in it.
-fn base(truth: f64, seconds: f64) -> f64 {
+pub(crate) fn base(truth: f64, seconds: f64) -> f64 {
     if truth >= 0.1 * seconds { truth } else { seconds }
 }
 
@@ -384,69 +385,6 @@ fn naive(ran: &[Ran<'_>]) -> Vec<(String, Option<Figure>, Option<Figure>)> {
         (told.first().map_or(String::new(), |told| told.name.to_owned()), ratio(&right), ratio(&found))
     };
     (0..judges).map(of).collect()
-}
-
-/// Whatever went wrong in a run, a line each.
-fn misses(variant: &Variant, play: &Play) -> Vec<String> {
-    let seed = play.seed.map_or_else(String::new, |seed| format!(" seed {seed}"));
-    let drawn: Vec<String> = play.drawn.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let head = format!("{}{seed}", variant.name);
-    let mut lines = Vec::new();
-    for asked in play.asked.iter().filter(|asked| !asked.found && visible(asked)) {
-        let object = asked.object.as_deref().unwrap_or("");
-        let effect = asked.effect.map_or_else(String::new, |effect| format!(", effect {effect:.2}"));
-        let instead = asked.instead.as_deref().unwrap_or("nothing");
-        lines.push(format!(
-            "{head}: MISSED {} {object} from {} s{effect}; said instead: {instead} [{}]",
-            asked.word,
-            asked.from,
-            drawn.join(" ")
-        ));
-    }
-    for alert in play.alerts.0.iter().filter(|alert| matches!(alert.verdict, Verdict::False | Verdict::Again)) {
-        let (kind, level) = (
-            if alert.verdict == Verdict::Again { "AGAIN" } else { "FALSE" },
-            if alert.critical { "critical" } else { "warn" },
-        );
-        lines.push(format!(
-            "{head}: {kind} {level} {} {} {}..{} s: {} [{}]",
-            alert.named(),
-            alert.subject,
-            alert.from,
-            alert.to,
-            alert.summary,
-            drawn.join(" ")
-        ));
-    }
-    let total: u64 = play.states.values().sum();
-    for ((right, said), seconds) in play.states.iter().filter(|((right, said), _)| right != said) {
-        if seconds * 20 > total {
-            lines.push(format!(
-                "{head}: STATE {seconds} of {total} GPU-seconds are {right}, said {said} [{}]",
-                drawn.join(" ")
-            ));
-        }
-    }
-    for (source, (truth, said, seconds)) in &play.productive {
-        let error = (said - truth) / base(*truth, *seconds);
-        let limit = match *source {
-            "tokens" | "steps" => 0.03,
-            "gpm" => 0.08,
-            "proxy" => 0.20,
-            _ => 1.0,
-        };
-        if error.abs() > limit && *seconds >= 60.0 {
-            lines.push(format!(
-                "{head}: PRODUCTIVE on {source} {:+.1} % over {seconds:.0} GPU-seconds [{}]",
-                error * 100.0,
-                drawn.join(" ")
-            ));
-        }
-    }
-    for ranked in play.causes.iter().filter(|ranked| ranked.said.first() != Some(&ranked.right)) {
-        lines.push(format!("{head}: CAUSE {} booked as {:?} [{}]", ranked.right, ranked.said, drawn.join(" ")));
-    }
-    lines
 }
 
 fn count(items: impl Iterator) -> f64 {

@@ -211,3 +211,47 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<PathBuf>, String> {
 pub(crate) fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options::parse(std::iter::empty()).unwrap()
+    }
+
+    /// What is meant and what is found must not share code.
+    #[test]
+    fn the_generator_does_not_know_the_rules() {
+        let tree = std::process::Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "-p", "gpuprod-sim", "-e", "normal,build", "--prefix", "none"])
+            .output()
+            .unwrap();
+        let tree = String::from_utf8(tree.stdout).unwrap();
+        assert!(tree.contains("gpuprod-snapshot"), "{tree}");
+        assert!(!tree.contains("gpuprod-rules"), "{tree}");
+    }
+
+    /// Every template is on the list and can be drawn; what is on the list without one is said to be missing.
+    #[test]
+    fn every_template_can_be_drawn() {
+        let variants = load(&options(), &Recorded::default()).unwrap();
+        for variant in variants.iter().filter(|variant| variant.recorded.is_some()) {
+            assert!(NAMES.contains(&variant.name.as_str()), "{} is not on the list", variant.name);
+            for seed in 0..40 {
+                let scenario = variant.scenario(Some(seed)).unwrap();
+                assert_eq!(scenario.name, variant.name);
+                let end = gpuprod_snapshot::units::Nanos::from_secs(scenario.length);
+                assert!(
+                    scenario.blames.iter().all(|blame| blame.to <= end),
+                    "{} seed {seed}: blame ends late",
+                    variant.name
+                );
+                assert!(scenario.gpus.count > 0 && !scenario.works.is_empty(), "{}", variant.name);
+            }
+        }
+        let mut names = NAMES.to_vec();
+        names.dedup();
+        assert_eq!(names.len(), NAMES.len());
+    }
+}
