@@ -86,7 +86,7 @@ pub(super) fn set_aside(dir: &Path, now: Nanos) -> Result<PathBuf, Failure> {
     let aside = dir.join(format!("{FILE}.corrupt-{}", now.0 / 1_000_000_000));
     forget_older(dir);
     let failed = |error: &std::io::Error| Failure::io(&format!("rename {}", path.display()), error);
-    for suffix in ["-wal", "-shm", ""] {
+    for suffix in ["-journal", "-wal", "-shm", ""] {
         let with = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
         match fs::rename(with(&path), with(&aside)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&error)),
@@ -100,13 +100,15 @@ pub(super) fn set_aside(dir: &Path, now: Nanos) -> Result<PathBuf, Failure> {
 fn forget_older(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let prefix = format!("{FILE}.corrupt-");
-    let ours = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with(&prefix));
-    let mut files: Vec<PathBuf> =
-        entries.flatten().filter(|entry| ours(&entry.file_name())).map(|entry| entry.path()).collect();
-    files.sort();
-    // A set is up to three files.
-    let old = files.len().saturating_sub(3);
-    for path in files.into_iter().take(old) {
+    // A file and what stood beside it have the same time in their names.
+    let time = |path: &Path| {
+        let rest = path.file_name()?.to_str()?.strip_prefix(&prefix)?;
+        rest.split('-').next()?.parse::<u64>().ok()
+    };
+    let files: Vec<(u64, PathBuf)> =
+        entries.flatten().map(|entry| entry.path()).filter_map(|path| Some((time(&path)?, path))).collect();
+    let newest = files.iter().map(|(time, _)| *time).max();
+    for (_, path) in files.iter().filter(|(time, _)| Some(*time) != newest) {
         let _ = fs::remove_file(path);
     }
 }
@@ -126,6 +128,7 @@ impl Db {
             open.map_err(|error| Failure::io(&what, &error))?;
         }
         let mut connection = Connection::open(&path).map_err(|error| failed(&error))?;
+        unmapped(&connection).map_err(|error| failed(&error))?;
         let found = schema::version(&connection).map_err(|error| failed(&error))?;
         let known = i64::try_from(schema::VERSION).unwrap_or(i64::MAX);
         if found > known {
@@ -205,9 +208,25 @@ impl Db {
     }
 }
 
-fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
+/// Nothing of the file is ever mapped into memory: a page fault that waits for a disk holds the process's memory map,
+/// and behind it every thread waits that maps, unmaps or faults. A WAL would be mapped (its index, `-shm`), unless the
+/// file is locked for this connection alone: so is one that an older gpuprod left, until it is no WAL any more.
+fn unmapped(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "mmap_size", 0)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")
+}
+
+fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "TRUNCATE", |row| row.get(0))?;
+    if !matches!(mode.as_str(), "truncate" | "memory") {
+        // Somebody reads an old file with its WAL.
+        return Err(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None));
+    }
+    // From the next look on others may read between two commits.
+    connection.pragma_update(None, "locking_mode", "NORMAL")?;
+    // With FULL the truncated journal, which is the commit, is made durable too.
     connection.pragma_update(None, "synchronous", "FULL")?;
     // 256 KiB: it writes a few rows every few seconds.
     connection.pragma_update(None, "cache_size", -256)?;

@@ -1,11 +1,13 @@
 //! Reads the ledger's rows while an agent runs, or after it has ended; writes nothing.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use gpuprod_rules::{Bucket, Cause, Class, Overhead, UnitId, Unknown, WeightSource};
+use rusqlite::ffi::SQLITE_READONLY_ROLLBACK;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::db::FILE;
+use super::db::{BUSY, FILE};
 use super::rows::{Key, Rows};
 use super::schema;
 
@@ -31,6 +33,18 @@ pub enum Error {
         /// Why.
         source: rusqlite::Error,
     },
+    /// An agent or the machine died in a commit, and who reads may not take it back.
+    #[error(
+        "the store {} ends in a commit that was cut off, which only who may write there can take back: start the agent, or ask as root",
+        .0.display()
+    )]
+    CutOff(PathBuf),
+    /// A commit takes longer than a reader waits.
+    #[error(
+        "the store {} has been in a commit for {} s: does its disk answer? (gpuprod_self_store_lag_seconds); try again",
+        .0.display(), BUSY.as_secs()
+    )]
+    Busy(PathBuf),
     /// A word that this version does not know.
     #[error("the store {} holds a word that this gpuprod does not know: {word:?}", path.display())]
     Word {
@@ -61,8 +75,14 @@ pub fn rows(dir: &Path, from: u64) -> Result<Rows, Error> {
             return Err(Error::Read { path, source });
         }
     }
-    let failed = |source| Error::Read { path: path.clone(), source };
-    let db = open(&path).map_err(failed)?;
+    let failed = |source: rusqlite::Error| match source.sqlite_error() {
+        Some(error) if error.extended_code == SQLITE_READONLY_ROLLBACK => Error::CutOff(path.clone()),
+        Some(error) if error.code == ErrorCode::DatabaseBusy => Error::Busy(path.clone()),
+        _ => Error::Read { path: path.clone(), source },
+    };
+    let mut db = open(&path).map_err(failed)?;
+    // Version and rows are those of one moment.
+    let db = db.transaction().map_err(failed)?;
     let found = schema::version(&db).map_err(failed)?;
     if usize::try_from(found).map_or(true, |found| found > schema::VERSION) {
         return Err(Error::Newer { path, found });
@@ -83,24 +103,41 @@ pub fn rows(dir: &Path, from: u64) -> Result<Rows, Error> {
     Ok(rows)
 }
 
-/// With an agent at work, its side files are used. Without one they are missing, and who may not write the directory
-/// cannot make them: then nobody else writes either, and the file is read as it is.
+/// Only to read, as long as that is possible. A commit that was cut off has to be taken back before anybody can read:
+/// as the next agent would, so does a reader who may write. (One that an agent is at work on is waited for.)
 fn open(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    let tried = Connection::open_with_flags(path, flags)
-        .and_then(|db| db.busy_timeout(super::db::BUSY).and_then(|()| schema::version(&db)).map(|_| db));
+    let plain = format!("file:{}", path.as_os_str().as_bytes().iter().map(quoted).collect::<String>());
+    let tried = looked(&plain, OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let Some(error) = tried.as_ref().err().and_then(rusqlite::Error::sqlite_error) else { return tried };
     let wal = PathBuf::from(format!("{}-wal", path.display()));
-    match tried {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) && !wal.exists() => {
-            let quoted: String = path.display().to_string().chars().map(quoted).collect();
-            Connection::open_with_flags(format!("file:{quoted}?immutable=1"), flags)
+    match error.code {
+        ErrorCode::ReadOnly if error.extended_code == SQLITE_READONLY_ROLLBACK => {
+            looked(&plain, OpenFlags::SQLITE_OPEN_READ_WRITE)
         }
-        tried => tried,
+        // A file as earlier versions kept it, with no agent at work: its side files are missing, and who may not write
+        // the directory cannot make them. Nobody else writes either, and the file is read as it is.
+        ErrorCode::CannotOpen if !wal.exists() => {
+            looked(&format!("{plain}?immutable=1"), OpenFlags::SQLITE_OPEN_READ_ONLY)
+        }
+        _ => tried,
     }
 }
 
-fn quoted(c: char) -> String {
-    if matches!(c, '%' | '?' | '#') { format!("%{:02X}", u32::from(c)) } else { c.to_string() }
+/// Opens the file and reads a first page of it: before that SQLite finds nothing wrong.
+fn looked(uri: &str, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let db = Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)?;
+    db.busy_timeout(BUSY)?;
+    schema::version(&db)?;
+    Ok(db)
+}
+
+/// As the file's URI has it.
+fn quoted(byte: &u8) -> String {
+    if byte.is_ascii_alphanumeric() || b"/-_.~".contains(byte) {
+        char::from(*byte).to_string()
+    } else {
+        format!("%{byte:02X}")
+    }
 }
 
 type Parsed = Result<(Key, u64), String>;
