@@ -132,6 +132,40 @@ is_("the driver answers and the GPUs are back", "back", "0")
 is_("by another child", "back-child", "other")
 is_("it ends cleanly", "end", "inactive success")
 
+# The state directory's disk is suspended for a minute.
+is_("a state directory of its own", "books", "0")
+is_("the agent starts on it", "books-start", "0")
+rows = [line.split(",") for line in text("books-during.csv").splitlines()]
+lasted = float(rows[-1][0]) - float(rows[0][0]) if rows else 0
+claim("while its disk hangs, pages are served and ticks go on", len(rows) == 30 and lasted > 45 and all(row[3] == "ticks" for row in rows),
+      f"{len(rows)} pages in {lasted:.0f} s, ticks in {sum(row[3] == 'ticks' for row in rows)}")
+held = [row[1] for row in rows[5:]]
+claim("what is shown holds still", len(set(held)) == 1 and "none" not in held, sorted(set(held))[:5])
+lag = max((float(row[2]) for row in rows if row[2] != "none"), default=0)
+claim("and says for how long", lag > lasted - 15, f"lag {lag:.0f} s")
+
+
+def ledger(page):
+    """Seconds by (uuid, bucket, reason)."""
+    found = re.findall(r'^gpuprod_gpu_ledger_seconds_total\{uuid="([^"]*)",bucket="(\w+)",reason="(\w*)",[^}]*\} (\S+)$', text(page), re.M)
+    sums = {}
+    for uuid, bucket, reason, seconds in found:
+        sums[uuid, bucket, reason] = sums.get((uuid, bucket, reason), 0) + float(seconds)
+    return sums
+
+
+before, after = ledger("books-before.prom"), ledger("books-after.prom")
+passed = float(fact("books-after", "0")) - float(fact("books-before", "0"))
+units = {key[0] for key in after}
+grown = {unit: sum(s - before.get(k, 0) for k, s in after.items() if k[0] == unit) for unit in units}
+# A page is up to one commit (5 s) old, at either end.
+claim("afterwards every second is there", len(units) == 2 and all(abs(g - passed) < 7 for g in grown.values()), f"{grown} in {passed:.1f} s")
+unseen = sum(s - before.get(k, 0) for k, s in after.items() if k[1] == "unknown")
+claim("none of them as unknown", len(units) == 2 and unseen < 3, f"{unseen:.1f} s")
+claim("no counter went back", bool(before) and all(after.get(k, 0) >= s for k, s in before.items()), "")
+is_("it ends", "books-stop", "0")
+within("soon", "books-stop-took", 5)
+
 for phase in ("start", "reload", "stop"):
     claim(f"no warning in the journal ({phase})", text(f"warnings-{phase}").strip() == "", text(f"warnings-{phase}").strip()[:200])
 

@@ -147,4 +147,31 @@ fact back-child "$([ "$(pgrep -f nvml-worker)" != "$child" ] && echo other)"
 journal stuck
 systemctl stop gpuprod
 fact end "$(show ActiveState) $(show Result)"
+
+# The disk under the state directory stops answering for a minute: a file system on a device that is suspended.
+phase store
+dmsetup create books --noudevsync --table '0 98304 linear /dev/ram0 16384' && dmsetup mknodes books
+mke2fs -q -F -t ext4 /dev/mapper/books && mount /dev/mapper/books /var/lib/gpuprod
+fact books $?
+systemctl start gpuprod
+until_ 20 sees; fact books-start $?
+sleep 12
+get /metrics > $out/books-before.prom; fact books-before "$(now)"
+dmsetup suspend --noflush --nolockfs books
+for n in $(seq 30); do
+  page=$(get /metrics)
+  observed=$(echo "$page" | sed -n 's/^gpuprod_gpu_observed_seconds_total{.*} //p' | head -1)
+  lag=$(echo "$page" | sed -n 's/^gpuprod_self_store_lag_seconds //p')
+  # busybox fails on a status other than 200: ticks that stand still.
+  health=$(get /healthz > /dev/null && echo ticks)
+  echo "$(now),${observed:-none},${lag:-none},${health:-still}" >> $out/books-during.csv
+  sleep 1.7
+done
+dmsetup resume books
+sleep 12
+get /metrics > $out/books-after.prom; fact books-after "$(now)"
+journal store
+began=$(now)
+systemctl stop gpuprod; fact books-stop $?
+fact books-stop-took "$(echo "$began $(now)" | awk '{print $2 - $1}')"
 kill $work
