@@ -2,6 +2,7 @@
 //! delivers, so that the tick thread never waits for anybody.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -21,7 +22,7 @@ use crate::reload::{Reload, Step};
 use crate::run::{Settings, live};
 use crate::sink::{self, Sink, alertmanager, otlp};
 use crate::source::Stop;
-use crate::store::{Keeper, Store};
+use crate::store::{Keeper, Status, Store};
 use crate::systemd::Service;
 use crate::{clock, socket, state_dir, text};
 
@@ -153,6 +154,9 @@ fn words(frame: &Frame<'_>) -> String {
     let mut words = format!("{}, {}", text::count(gpus, "GPU", "GPUs"), text::count(findings, "finding", "findings"));
     if frame.own.lease.is_some() {
         words.push_str("; GPUs let go of");
+    }
+    if let Some(late) = frame.own.store.as_ref().and_then(Status::late) {
+        let _ = write!(words, "; {late}");
     }
     if frame.own.config.refused {
         words.push_str("; the config file was refused, the one before is in force");

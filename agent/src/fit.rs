@@ -65,6 +65,26 @@ pub struct Fit {
     pub lost: f64,
 }
 
+/// What to print on stdout, and the code, when the command line itself is wrong; none when it asked for no fit. What
+/// the form's users take for "cannot tell": a typing error drains no node. The form is guessed where it was misspelt:
+/// of all of them Slurm's is the one that costs a fleet.
+#[must_use]
+pub fn misused(args: &[String], why: &str) -> Option<(String, u8)> {
+    use clap::ValueEnum as _;
+    let rest = args.iter().position(|arg| arg == "fit").and_then(|at| args.get(at..))?;
+    let after = |arg: &String| Some(arg.strip_prefix("--format")?.trim_start_matches('=').to_owned());
+    let at = rest.iter().position(|arg| arg.starts_with("--format"));
+    let word =
+        at.and_then(|at| rest.get(at).and_then(after).filter(|word| !word.is_empty()).or(rest.get(at + 1).cloned()));
+    let format = match word {
+        _ if rest.iter().any(|arg| arg.contains("slurm")) => Format::Slurm,
+        Some(word) => Format::from_str(&word, false).unwrap_or(Format::Slurm),
+        None => Format::Json,
+    };
+    let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    Some(Fit::unknown(&format!("wrong usage: {}", text::masked(why))).told(format, &[]))
+}
+
 impl Fit {
     /// When nobody could look.
     #[must_use]

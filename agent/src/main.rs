@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use gpuprod::cli::{Cli, Command};
+use gpuprod::fit;
 use gpuprod::run::{is_broken_pipe, run};
 use gpuprod::text;
 
@@ -24,10 +25,13 @@ fn main() -> ExitCode {
             } else {
                 let _ = write!(io::stderr(), "{}", text::printable(&text));
             }
-            return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                _ => ExitCode::from(UNKNOWN),
-            };
+            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+                return ExitCode::SUCCESS;
+            }
+            let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+            let Some((told, code)) = fit::misused(&args, &text) else { return ExitCode::from(UNKNOWN) };
+            let _ = io::stdout().write_all(told.as_bytes());
+            return ExitCode::from(code);
         }
     };
     let failed = match cli.command {

@@ -7,6 +7,7 @@ use gpuprod_snapshot::Reading;
 
 use crate::check::{self, By, Verdict};
 use crate::pipeline::Frame;
+use crate::store::Status;
 use crate::text;
 
 /// What a browser may do with the page: show it.
@@ -65,6 +66,11 @@ fn notes(frame: &Frame<'_>) -> Vec<String> {
         notes.push(format!(
             "The GPUs are let go of for another {} (gpuprod resume-gpu takes them back).",
             text::duration(left)
+        ));
+    }
+    if let Some(late) = frame.own.store.as_ref().and_then(Status::late) {
+        notes.push(format!(
+            "{late} (/metrics: gpuprod_self_store_errors_total; the log says why, if the disk says anything)."
         ));
     }
     if frame.own.config.refused {

@@ -154,24 +154,34 @@ dmsetup create books --noudevsync --table '0 98304 linear /dev/ram0 16384' && dm
 mke2fs -q -F -t ext4 /dev/mapper/books && mount /dev/mapper/books /var/lib/gpuprod
 fact books $?
 systemctl start gpuprod
-until_ 20 sees; fact books-start $?
+until_ 60 sees; fact books-start $?
 sleep 12
+pid=$(show MainPID)
+before=$(show NRestarts)
 get /metrics > $out/books-before.prom; fact books-before "$(now)"
 dmsetup suspend --noflush --nolockfs books
-for n in $(seq 30); do
+end=$(($(cut -d. -f1 /proc/uptime) + 60))
+while [ "$(cut -d. -f1 /proc/uptime)" -lt $end ]; do
   page=$(get /metrics)
   observed=$(echo "$page" | sed -n 's/^gpuprod_gpu_observed_seconds_total{.*} //p' | head -1)
   lag=$(echo "$page" | sed -n 's/^gpuprod_self_store_lag_seconds //p')
+  tick=$(echo "$page" | sed -n 's/^gpuprod_self_tick_timestamp_seconds //p')
   # busybox fails on a status other than 200: ticks that stand still.
   health=$(get /healthz > /dev/null && echo ticks)
-  echo "$(now),${observed:-none},${lag:-none},${health:-still}" >> $out/books-during.csv
-  sleep 1.7
+  echo "$(now),${observed:-none},${lag:-none},${tick:-none},${health:-still}" >> $out/books-during.csv
+  sleep 1.5
 done
+fact books-status "$(show StatusText | tr , ';')"
+# Who waits for what, for people: the kernel's view of each thread.
+for task in /proc/"$pid"/task/*; do echo "$(cat "$task/comm") $(grep ^State "$task/status") $(tr '\n' ' ' < "$task/stack")"; done > $out/books-threads
 dmsetup resume books
 sleep 12
 get /metrics > $out/books-after.prom; fact books-after "$(now)"
+fact books-status-after "$(show StatusText | tr , ';')"
+fact books-process "$(($(show NRestarts) - before)) restarts; $([ "$(show MainPID)" = "$pid" ] && echo same)"
 journal store
 began=$(now)
 systemctl stop gpuprod; fact books-stop $?
 fact books-stop-took "$(echo "$began $(now)" | awk '{print $2 - $1}')"
+ls /var/lib/gpuprod > $out/books-files
 kill $work

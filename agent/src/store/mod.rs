@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::history::Budget;
+use crate::text;
 
 pub use failure::Fatal;
 use inbox::{Ask, Inner};
@@ -97,6 +98,18 @@ pub struct Status {
     pub history_bytes: u64,
     /// Ticks that the history lacks because the disk could not take them.
     pub history_dropped: u64,
+}
+
+/// Three commits are late: people are told.
+const LATE: Nanos = Nanos::from_secs(15);
+
+impl Status {
+    /// What people have to know of it; none as long as commits come.
+    #[must_use]
+    pub fn late(&self) -> Option<String> {
+        let late = format!("the store has not committed for {}: shown counters hold still", text::duration(self.lag));
+        (self.lag > LATE).then_some(late)
+    }
 }
 
 /// A handle; clones are handles of the same store. No call waits for the disk.
