@@ -27,5 +27,7 @@ mod samples;
 mod service;
 #[path = "host/store.rs"]
 mod store;
+#[path = "host/store_disk.rs"]
+mod store_disk;
 #[path = "host/top.rs"]
 mod top;

@@ -34,7 +34,7 @@ Example:\n  gpuprod release-gpu --for 10m && nvidia-smi --gpu-reset; gpuprod res
 
 const FIT_HELP: &str = "A running agent is asked first; alone, `fit` can only suspect, and nothing is unfit.\n\
 Exit codes: slurm 0 or 1 (unfit); npd 0, 1 (unfit), 2 (cannot tell); nagios 0, 1 (degraded), 2 (unfit), 3 (cannot tell);\n\
-json as nagios. Wrong usage is 3 everywhere: try the command by hand before a scheduler runs it.\n\n\
+json as nagios. Wrong usage is \"cannot tell\": with slurm 0, since any other code drains the node.\n\n\
 Examples:\n  gpuprod fit --format slurm\n  gpuprod fit --format npd --unfit-on degraded";
 
 const TOP_HELP: &str = "A running agent is shown; where none runs, `top` samples this host itself, and says so.\n\

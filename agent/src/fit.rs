@@ -79,6 +79,7 @@ pub fn misused(args: &[String], why: &str) -> Option<(String, u8)> {
     let format = match word {
         _ if rest.iter().any(|arg| arg.contains("slurm")) => Format::Slurm,
         Some(word) => Format::from_str(&word, false).unwrap_or(Format::Slurm),
+        None if at.is_some() => Format::Slurm,
         None => Format::Json,
     };
     let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");

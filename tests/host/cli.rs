@@ -178,6 +178,33 @@ fn wrong_usage_is_three_and_help_is_zero() {
     assert!(text(&help.stdout).contains("Exit codes: 0 fine, 1 warning, 2 critical, 3 cannot tell"));
 }
 
+/// Slurm drains a node for any code but 0; the others have a code of their own for "cannot tell".
+#[test]
+fn a_typing_error_in_fit_drains_no_node() {
+    let scratch = Scratch::new("fit-usage");
+    for (args, code, says) in [
+        (
+            &["fit", "--format", "slurm", "--nope"][..],
+            0,
+            "cannot tell: wrong usage: unexpected argument '--nope' found\n",
+        ),
+        (&["fit", "--format", "slrum"], 0, "cannot tell: wrong usage: invalid value 'slrum' for '--format <FORM>'\n"),
+        (&["fit", "--fromat=slurm"], 0, "cannot tell: wrong usage: unexpected argument '--fromat' found\n"),
+        (&["fit", "--format"], 0, "cannot tell: wrong usage: "),
+        (&["fit", "--format=npd", "--nope"], 2, "cannot tell: wrong usage: "),
+        (&["fit", "--nope", "--format", "nagios"], 3, "GPUPROD UNKNOWN - cannot tell: wrong usage: "),
+        (&["fit", "--unfit-on", "nope"], 3, "{\"verdict\":\"cannot_tell\","),
+        (&["fit", "--format", "slurm", "--config", "/nonexistent/c.yaml"], 0, "cannot tell: "),
+    ] {
+        let output = run(&scratch, args);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {out}{err}");
+        assert!(out.starts_with(says), "{args:?}: {out}");
+        assert!(out.contains("c.yaml") || err.contains("--help"), "{args:?}: the right usage is told: {err}");
+    }
+    assert_eq!(run(&scratch, &["fit", "--help"]).status.code(), Some(0));
+}
+
 #[test]
 fn a_wrong_config_is_shown_once_and_check_cannot_tell() {
     let scratch = Scratch::new("config");

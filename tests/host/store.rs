@@ -18,13 +18,13 @@ use crate::cli::Scratch;
 
 #[path = "../pure/laws/schedule.rs"]
 #[allow(dead_code, reason = "shared with the laws")]
-mod schedule;
+pub(crate) mod schedule;
 
 use schedule::{Rng, Schedule};
 
-type Said = Arc<Mutex<Vec<String>>>;
+pub(crate) type Said = Arc<Mutex<Vec<String>>>;
 
-fn open(dir: &Path, outbox_bytes: u64) -> (Store, Said) {
+pub(crate) fn open(dir: &Path, outbox_bytes: u64) -> (Store, Said) {
     let said = Said::default();
     let ours = Arc::clone(&said);
     let limits = Limits { outbox_bytes, history: Budget { bytes: 0, host: "node".to_owned() } };
@@ -33,7 +33,7 @@ fn open(dir: &Path, outbox_bytes: u64) -> (Store, Said) {
 }
 
 /// Waits for what the thread does.
-fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(found) = look() {
@@ -45,19 +45,19 @@ fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 }
 
 /// One process: a keeper on a directory.
-struct Process {
-    keeper: Keeper,
-    said: Said,
+pub(crate) struct Process {
+    pub(crate) keeper: Keeper,
+    pub(crate) said: Said,
 }
 
 impl Process {
-    fn start(dir: &Path) -> Self {
+    pub(crate) fn start(dir: &Path) -> Self {
         let (store, said) = open(dir, 1 << 20);
         Self { keeper: Keeper::new(store, true), said }
     }
 
     /// Charges one judgement; what is shown.
-    fn step(&mut self, judgement: &Judgement) -> Ledger {
+    pub(crate) fn step(&mut self, judgement: &Judgement) -> Ledger {
         let tick = Tick { stamp: judgement.stamp.clone(), period: judgement.period, ..Tick::default() };
         let frame = Frame {
             known: Cow::Owned(tick),
@@ -69,16 +69,16 @@ impl Process {
         self.keeper.step(frame).ledger.into_owned()
     }
 
-    fn committed(&self) -> Arc<Committed> {
+    pub(crate) fn committed(&self) -> Arc<Committed> {
         until("a commit", || self.keeper.store().committed())
     }
 
-    fn stop(self) {
+    pub(crate) fn stop(self) {
         self.keeper.stop(&Judge::default());
     }
 }
 
-fn rows(dir: &Path) -> BTreeMap<String, u64> {
+pub(crate) fn rows(dir: &Path) -> BTreeMap<String, u64> {
     let query = "SELECT unit || '|' || bucket || '|' || reason || '|' || weight_source, sum(slice_ns) FROM ledger_rows GROUP BY 1";
     let db = rusqlite::Connection::open_with_flags(dir.join("store.db"), rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY);
     let db = db.unwrap();
@@ -87,7 +87,7 @@ fn rows(dir: &Path) -> BTreeMap<String, u64> {
     query.query_map([], row).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-fn sums(ledger: &Ledger) -> BTreeMap<String, u64> {
+pub(crate) fn sums(ledger: &Ledger) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for (unit, account) in &ledger.accounts {
         for (bucket, source, amount) in account.shares.iter().flat_map(|share| &share.buckets) {
@@ -103,12 +103,19 @@ fn none_decreased(before: &Ledger, after: &Ledger) -> bool {
     sums(before).iter().all(|(key, amount)| after.get(key).is_some_and(|later| later >= amount))
 }
 
-/// The directory as a crash at this very moment would leave it.
+/// The directory as a crash at some moment about now would leave it: the file and its journal are read until neither
+/// changed meanwhile, so that both are of one moment.
 fn crash(dir: &Path, to: &Path) {
+    let read = || ["store.db-journal", "store.db"].map(|name| (name, fs::read(dir.join(name)).ok()));
+    let image = until("a moment", || {
+        let image = read();
+        (image == read()).then_some(image)
+    });
     fs::create_dir_all(to).unwrap();
-    // The log last: what it holds more than the file is what a crash leaves to be recovered.
-    for name in ["store.db", "store.db-wal"] {
-        let _ = fs::copy(dir.join(name), to.join(name));
+    for (name, bytes) in image {
+        if let Some(bytes) = bytes {
+            fs::write(to.join(name), bytes).unwrap();
+        }
     }
 }
 

@@ -144,6 +144,8 @@ claim("while its disk hangs, every page is served", len(rows) >= 15 and lasted >
 stamps = [float(row[3]) for row in rows if row[3] != "none"]
 claim("and ticks go on", ticking == len(rows) and len(stamps) > 1 and stamps[-1] - stamps[0] > lasted - 5
       and all(a < b for a, b in zip(stamps, stamps[1:])), f"{ticking} times of {len(rows)}, {len(set(stamps))} ticks seen")
+waits = [line.split()[0] for line in text("books-threads").splitlines() if "State: D" in " ".join(line.split())]
+claim("of its threads one waits for the disk: the store", waits == ["store"], waits)
 held = [row[1] for row in rows[3:]]
 claim("what is shown holds still", len(set(held)) == 1 and "none" not in held, sorted(set(held))[:5])
 lag = max((float(row[2]) for row in rows if row[2] != "none"), default=0)

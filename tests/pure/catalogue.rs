@@ -135,7 +135,7 @@ fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
     let (judgement, ledger) = troubled(&tick);
     let store = Status {
         start: Some(Nanos(1)),
-        errors: ["corrupt", "denied", "full", "io", "read_only"].map(|reason| (reason.to_owned(), 1)).into(),
+        errors: ["busy", "corrupt", "denied", "full", "io", "read_only"].map(|reason| (reason.to_owned(), 1)).into(),
         ..Status::default()
     };
     let frame = Frame {

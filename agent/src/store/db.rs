@@ -80,6 +80,13 @@ pub(super) fn lock(dir: &Path) -> Result<File, Refused> {
     Err(Refused::Fatal(Fatal::InUse(dir.to_owned())))
 }
 
+/// A side file of SQLite's.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// Moves a damaged file out of the way, for a person to look at; of earlier ones the newest stays.
 pub(super) fn set_aside(dir: &Path, now: Nanos) -> Result<PathBuf, Failure> {
     let path = dir.join(FILE);
@@ -87,8 +94,7 @@ pub(super) fn set_aside(dir: &Path, now: Nanos) -> Result<PathBuf, Failure> {
     forget_older(dir);
     let failed = |error: &std::io::Error| Failure::io(&format!("rename {}", path.display()), error);
     for suffix in ["-journal", "-wal", "-shm", ""] {
-        let with = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
-        match fs::rename(with(&path), with(&aside)) {
+        match fs::rename(beside(&path, suffix), beside(&aside, suffix)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&error)),
             _ => {}
         }
@@ -135,6 +141,10 @@ impl Db {
             return Err(Refused::Fatal(Fatal::Newer { path, found, known }));
         }
         prepare(&mut connection).map_err(|error| failed(&error))?;
+        if let Place::Dir(_) = place {
+            // The index of a WAL that is no more: SQLite leaves it, since it was not used here.
+            let _ = fs::remove_file(beside(&path, "-shm"));
+        }
         let bytes: i64 = connection
             .query_row("SELECT coalesce(sum(length(body)), 0) FROM outbox", [], |row| row.get(0))
             .map_err(|error| failed(&error))?;

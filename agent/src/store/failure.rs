@@ -38,6 +38,8 @@ pub(super) enum Reason {
     ReadOnly,
     /// The files are damaged.
     Corrupt,
+    /// Another program holds the file.
+    Busy,
     /// The device failed, or anything else.
     Io,
 }
@@ -49,6 +51,7 @@ impl Reason {
             Self::Denied => "denied",
             Self::ReadOnly => "read_only",
             Self::Corrupt => "corrupt",
+            Self::Busy => "busy",
             Self::Io => "io",
         }
     }
@@ -87,8 +90,10 @@ impl Failure {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation) => {
                 Reason::Corrupt
             }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Reason::Busy,
             _ => Reason::Io,
         };
-        Self { reason, what: format!("{what}: {error}") }
+        let hint = if reason == Reason::Busy { " (another program reads it for longer than 2 s)" } else { "" };
+        Self { reason, what: format!("{what}: {error}{hint}") }
     }
 }

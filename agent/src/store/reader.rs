@@ -7,7 +7,7 @@ use gpuprod_rules::{Bucket, Cause, Class, Overhead, UnitId, Unknown, WeightSourc
 use rusqlite::ffi::SQLITE_READONLY_ROLLBACK;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::db::{BUSY, FILE};
+use super::db::{BUSY, FILE, beside};
 use super::rows::{Key, Rows};
 use super::schema;
 
@@ -109,14 +109,13 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     let plain = format!("file:{}", path.as_os_str().as_bytes().iter().map(quoted).collect::<String>());
     let tried = looked(&plain, OpenFlags::SQLITE_OPEN_READ_ONLY);
     let Some(error) = tried.as_ref().err().and_then(rusqlite::Error::sqlite_error) else { return tried };
-    let wal = PathBuf::from(format!("{}-wal", path.display()));
     match error.code {
         ErrorCode::ReadOnly if error.extended_code == SQLITE_READONLY_ROLLBACK => {
             looked(&plain, OpenFlags::SQLITE_OPEN_READ_WRITE)
         }
         // A file as earlier versions kept it, with no agent at work: its side files are missing, and who may not write
         // the directory cannot make them. Nobody else writes either, and the file is read as it is.
-        ErrorCode::CannotOpen if !wal.exists() => {
+        ErrorCode::CannotOpen if !beside(path, "-wal").exists() => {
             looked(&format!("{plain}?immutable=1"), OpenFlags::SQLITE_OPEN_READ_ONLY)
         }
         _ => tried,
