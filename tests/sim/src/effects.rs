@@ -2,6 +2,7 @@
 
 use gpuprod_snapshot::Source;
 
+use crate::engine_sim::Wedge;
 use crate::knobs::{look, turn};
 use crate::node::{NodeEvent, Want};
 use crate::scenario::{Array, Fate, Harm, Knobs, Scenario, Share, SyncVerb, What, Work, towards};
@@ -23,6 +24,12 @@ pub(crate) struct Pace {
     pub(crate) stuck: Option<bool>,
     /// How the node around it makes it wait.
     pub(crate) want: Want,
+    /// How its engine is stuck, and whether the GPU spins in it.
+    pub(crate) wedge: Option<(Wedge, bool)>,
+    /// Its engine sleeps: the weights are in the host's memory.
+    pub(crate) sleeps: bool,
+    /// Share of its output that slower code leaves, with a GPU that works as before.
+    pub(crate) slower_code: f64,
 }
 
 impl Pace {
@@ -36,12 +43,20 @@ impl Pace {
             muted: false,
             stuck: None,
             want: Want { cpu: 0.0, throttled: 0.0, memory: 0.0, thrash: false, starts: false },
+            wedge: None,
+            sleeps: false,
+            slower_code: 1.0,
         }
+    }
+
+    /// Whether its page is not answered in time.
+    pub(crate) const fn times_out(&self) -> bool {
+        matches!(self.wedge, Some((Wedge::Timeout, _)))
     }
 
     /// Whether its page answers.
     pub(crate) const fn serves(&self) -> bool {
-        self.up && self.fate.is_none() && !self.muted && !self.want.starts
+        self.up && self.fate.is_none() && !self.muted && !self.want.starts && !self.times_out()
     }
 }
 
@@ -64,7 +79,7 @@ impl Scenario {
     }
 
     /// What is going on, and the share of its full effect that each has reached.
-    fn growing(&self, second: u64) -> impl Iterator<Item = (&What, f64)> {
+    pub(crate) fn growing(&self, second: u64) -> impl Iterator<Item = (&What, f64)> {
         self.events.iter().filter(move |event| event.on(second)).map(move |event| (&event.what, event.grown(second)))
     }
 
@@ -103,6 +118,9 @@ impl Scenario {
                 What::Throttle { gpus, to, .. } if shares(gpus, &work.gpus) => pace.speed *= towards(1.0, *to, grown),
                 What::Lose { gpus } if shares(gpus, &work.gpus) => pace.speed = 0.0,
                 What::Restart { who } if *who == work.name => pace.up = false,
+                What::Wedge { who, how, spins } if *who == work.name => pace.wedge = Some((*how, *spins)),
+                What::Sleep { who } if *who == work.name => pace.sleeps = true,
+                What::Fallback { who, to } if *who == work.name => pace.slower_code *= to,
                 What::Mute { who } if *who == work.name => pace.muted = true,
                 What::Limit { who, to } if *who == work.name => storage *= towards(1.0, *to, grown),
                 What::Fate { who, fate } if *who == work.name => pace.fate = Some(fate.clone()),

@@ -2,6 +2,7 @@
 
 use gpuprod_snapshot::Source;
 
+use crate::engine_sim::events as engines;
 use crate::knobs::{knob, knob_names};
 use crate::node::NodeEvent;
 use crate::scenario::{Event, Fate, Harm, Scenario, SyncVerb, What};
@@ -30,6 +31,15 @@ const VERBS: &[Verb] = &[
     ("stop", |s, w| fate(s, w, Fate::Stop)),
     ("block", block),
     ("set", set),
+    ("wedge", engines::wedge),
+    ("sleep", |s, w| s.need_work(w).map(|who| (who.clone(), What::Sleep { who }))),
+    ("demand", engines::demand),
+    ("fallback", |s, w| {
+        slow(s, w).map(|(who, what)| match what {
+            What::Slow { who: whom, to } => (who, What::Fallback { who: whom, to }),
+            other => (who, other),
+        })
+    }),
     ("restart", |s, w| s.need_work(w).map(|who| (who.clone(), What::Restart { who }))),
     ("hang", hang),
     ("cpu", |s, w| node(crate::node::cpu(s, w))),
@@ -65,9 +75,12 @@ pub(crate) fn at(s: &mut Scenario, words: &mut Words, fault: bool) -> Result<(),
     if verb == "end" {
         return end(s, words, at);
     }
+    if verb == "wake" {
+        return engines::wake(s, words, at);
+    }
     let Some((_, read)) = VERBS.iter().find(|(name, _)| *name == verb) else {
         let known: Vec<&str> = VERBS.iter().map(|(name, _)| *name).collect();
-        return Err(words.error(format!("`{verb}` cannot happen; there are {}, end", known.join(", "))));
+        return Err(words.error(format!("`{verb}` cannot happen; there are {}, wake, end", known.join(", "))));
     };
     let (subject, what) = read(s, words)?;
     let (mut until, mut over, mut every) = (u64::MAX, 0, None);

@@ -26,6 +26,17 @@ impl Hist {
         }
     }
 
+    /// So many observations of exactly this length, in seconds.
+    pub(crate) fn observe_one(&mut self, seconds: f64, count: f64) {
+        self.count += count;
+        self.sum += seconds * count;
+        for (below, bound) in self.below.iter_mut().zip(BOUNDS) {
+            if seconds <= Nanos::from_millis(bound).as_secs_f64() {
+                *below += count;
+            }
+        }
+    }
+
     /// As the page shows it. Whole observations; the sum in microseconds.
     pub(crate) fn show(&self) -> Histogram {
         let floor = |value: f64| from_f64(value.floor()).unwrap_or(0);

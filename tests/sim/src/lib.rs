@@ -7,6 +7,7 @@
 
 mod device;
 mod effects;
+mod engine_sim;
 mod events;
 mod hist;
 mod knobs;
@@ -34,6 +35,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use device::Ail;
+pub use engine_sim::{Trace, Traffic, Wedge};
 pub use node::{CpuShort, NodeEvent, Port};
 pub use page::respond;
 pub use recording::{write as write_recording, write_to as write_recording_to};

@@ -22,9 +22,10 @@ pub(crate) fn respond_engine(engine: &Engine) -> String {
     let mut text = String::new();
     let model = engine.model.get().map_or("unknown", String::as_str);
     let labels = format!("engine=\"0\",model_name=\"{model}\"");
-    let gauges: [Row<'_>; 2] = [
+    let gauges: [Row<'_>; 3] = [
         ("vllm:num_requests_running", "gauge", &engine.running),
         ("vllm:num_requests_waiting", "gauge", &engine.waiting),
+        ("vllm:num_requests_swapped", "gauge", &engine.swapped),
     ];
     let counters: [Row<'_>; 5] = [
         ("vllm:num_preemptions", "counter", &engine.preemptions),

@@ -179,12 +179,14 @@ fn work(s: &mut Scenario, words: &mut Words, engine: bool) -> Result<(), ParseEr
         gpus: Vec::new(),
         cgroup: None,
         listens: None,
+        traffic: None,
         knobs: Knobs::new(engine),
     };
     while !words.is_empty() {
         let key = words.take("a key")?;
         match key.as_str() {
             "gpus" | "gpu" => work.gpus = words.gpus(s.gpus.count)?,
+            "traffic" if engine => work.traffic = Some(crate::engine_sim::Traffic::read(words)?),
             "model" if engine => work.model = words.take("the model")?,
             "cgroup" => work.cgroup = Some(words.take("a path")?),
             "listens" if !engine => {
@@ -198,9 +200,10 @@ fn work(s: &mut Scenario, words: &mut Words, engine: bool) -> Result<(), ParseEr
             name => match knob(name, words)? {
                 Some(value) => turn(&mut work.knobs, name, value),
                 None => {
-                    return Err(
-                        words.error(format!("`{key}`: there are gpus, cgroup, model, port, listens, {}", knob_names()))
-                    );
+                    return Err(words.error(format!(
+                        "`{key}`: there are gpus, cgroup, model, port, traffic, listens, {}",
+                        knob_names()
+                    )));
                 }
             },
         }

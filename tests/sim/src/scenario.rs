@@ -6,6 +6,7 @@ use gpuprod_snapshot::Source;
 use gpuprod_snapshot::units::to_f64;
 
 use crate::device::Ail;
+use crate::engine_sim::{Traffic, Wedge};
 use crate::node::{NodeEvent, Port};
 use crate::series::Recorded;
 use crate::truth::{Blame, Truth};
@@ -83,6 +84,8 @@ pub struct Work {
     pub cgroup: Option<String>,
     /// A port on which it listens without a metrics page.
     pub listens: Option<u16>,
+    /// The requests that drive it, for an engine that is not described by its knobs.
+    pub traffic: Option<Traffic>,
     /// What it does at the start.
     pub knobs: Knobs,
 }
@@ -268,6 +271,34 @@ pub enum What {
         /// The workload.
         who: String,
         /// To this share of its speed.
+        to: f64,
+    },
+    /// An engine is stuck.
+    Wedge {
+        /// The engine.
+        who: String,
+        /// In which way.
+        how: Wedge,
+        /// Whether a kernel spins on its GPUs.
+        spins: bool,
+    },
+    /// An engine sleeps: its memory is given back, its page answers.
+    Sleep {
+        /// The engine.
+        who: String,
+    },
+    /// More or fewer requests come.
+    Demand {
+        /// The engine.
+        who: String,
+        /// Factor on what its traffic says.
+        to: f64,
+    },
+    /// An engine gives less from as much work of its GPUs.
+    Fallback {
+        /// The engine.
+        who: String,
+        /// Share that is left.
         to: f64,
     },
     /// A workload's page is refused while its process goes on.

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 
 use crate::effects::Pace;
+use crate::engine_sim::{EngineSim, tokens};
 use crate::hist::Hist;
 use crate::node::{Host, HostKnobs, Node};
 use crate::rng::Series;
-use crate::scenario::{Fate, Knobs, Scenario, SyncVerb, Work};
+use crate::scenario::{Fate, Knobs, Scenario, SyncVerb};
 use crate::traffic::{Traffic, spread};
 use crate::twin::Done;
 
 /// Draw of a board without a context, and with one that does nothing (measured on H100 SXM: 69-73 W, 109-137 W).
 pub(crate) const IDLE_WATTS: f64 = 70.0;
 const CONTEXT_WATTS: f64 = 120.0;
-/// Tokens per request.
-const TOKENS: f64 = 200.0;
 /// Answer of a quiet NFS server on the same network, seconds.
 const SHARE_LATENCY: f64 = 0.002;
 /// A board that draws no more than this does nothing, whatever its utilization (measured: 118 W at 100 % on an H200).
@@ -66,6 +65,14 @@ pub(crate) struct Job {
     pub(crate) prompt: f64,
     pub(crate) finished: f64,
     pub(crate) preempted: f64,
+    /// Prompt tokens that the prefix cache had.
+    pub(crate) hits: f64,
+    /// Tokens that were computed again after a preemption.
+    pub(crate) recomputed: f64,
+    /// Requests that are swapped out, of an engine that swaps.
+    pub(crate) swapped: Option<f64>,
+    /// Share of the second in which the engine stepped, where requests drive it.
+    pub(crate) busy: Option<f64>,
     pub(crate) cpu: f64,
     pub(crate) written: f64,
     pub(crate) cached: f64,
@@ -85,6 +92,7 @@ pub(crate) struct Job {
     /// Work in tokens, for an engine.
     done: Option<Done>,
     noise: Series,
+    pub(crate) sim: Option<Box<EngineSim>>,
 }
 
 /// A GPU's numbers.
@@ -141,6 +149,10 @@ impl<'a> World<'a> {
             prompt: 0.0,
             finished: 0.0,
             preempted: 0.0,
+            hits: 0.0,
+            recomputed: 0.0,
+            swapped: None,
+            busy: None,
             cpu: 0.0,
             written: 0.0,
             cached: 0.0,
@@ -158,6 +170,7 @@ impl<'a> World<'a> {
             resets: 0,
             done: None,
             noise: series(&work.name, 1.0).of(recorded.map(|pools| &pools.work)),
+            sim: work.traffic.as_ref().map(|traffic| Box::new(EngineSim::new(traffic, seed, second))),
         });
         let boards = (0..scenario.gpus.count).map(|gpu| Board {
             util: 0.0,
@@ -238,14 +251,19 @@ impl<'a> World<'a> {
         let factor = job.noise.factor();
         job.knobs = scenario.knobs(work, self.second);
         job.pace = scenario.pace(work, self.second);
-        let speed = if job.pace.up && !job.pace.want.starts { job.pace.speed * factor } else { 0.0 };
+        let moves = job.pace.up && !job.pace.want.starts && !job.pace.sleeps && job.pace.wedge.is_none();
+        let speed = if moves { job.pace.speed * factor } else { 0.0 };
+        let asleep = job.pace.sleeps || job.pace.fate.is_some() || !job.pace.up || job.pace.want.starts;
+        let demand = if job.sim.is_some() { scenario.demand(work, self.second) } else { 1.0 };
+        let turned = speed * job.pace.slower_code;
+        job.done = match job.simulate(self.second, turned, demand, asleep) {
+            Some(share) => Some(Done { useful: share * turned, possible: if job.is_asked() { factor } else { share } }),
+            None => {
+                job.turn_out(turned);
+                work.port.map(|_| tokens(work, &job.knobs, turned, factor))
+            }
+        };
         let knobs = &job.knobs;
-        job.done = work.port.map(|_| tokens(work, knobs, speed, factor));
-        job.generated += knobs.rate * speed;
-        job.prompt += knobs.prompt * speed;
-        let requests = knobs.rate * speed / TOKENS;
-        job.finished += requests;
-        job.preempted += knobs.preemptions * speed;
         job.used_cpus = match (job.pace.up, &job.pace.fate) {
             (_, Some(_)) => 0.0,
             (true, None) if job.pace.want.throttled > 0.0 => knobs.cpus * job.pace.speed,
@@ -256,15 +274,6 @@ impl<'a> World<'a> {
         let written = knobs.writes * speed;
         job.written += written;
         job.cached += knobs.cached * speed;
-        if knobs.rate * speed > 0.0 {
-            let between = knobs.running.max(1.0) / (knobs.rate * speed);
-            let queued = knobs.waiting / requests;
-            let first = 0.15 / speed.max(0.05) + queued;
-            job.itl.observe(between, knobs.rate * speed);
-            job.ttft.observe(first, requests);
-            job.queue.observe(queued, requests);
-            job.e2e.observe(first + TOKENS * between, requests);
-        }
         let mut reads_something = false;
         for reads in scenario.reads.iter().filter(|reads| reads.who == work.name) {
             let bytes = reads.rate * speed;
@@ -386,6 +395,13 @@ impl<'a> World<'a> {
                     let watts = job.knobs.power.min(CONTEXT_WATTS);
                     (board.util, board.work, board.watts, board.reasons) = (0.0, 0.0, watts, 1);
                 }
+                // Stuck, or asleep: whatever is resident does nothing.
+                Some(job) if job.pace.wedge.is_some() || job.pace.sleeps => {
+                    let spins = matches!(job.pace.wedge, Some((_, true)));
+                    let watts = job.knobs.power.min(CONTEXT_WATTS);
+                    (board.util, board.work, board.watts) = (if spins { 1.0 } else { 0.0 }, 0.0, watts);
+                    board.reasons = u64::from(!spins);
+                }
                 Some(job) => {
                     let speed = job.pace.speed;
                     // A kernel that waits is still resident: utilization stays, power falls.
@@ -402,7 +418,7 @@ impl<'a> World<'a> {
                         let full = job.knobs.util * works * noise;
                         board.done = Done { useful: full * speed, possible: full };
                     }
-                    let above = (job.knobs.power - CONTEXT_WATTS).max(0.0);
+                    let above = (job.knobs.power - CONTEXT_WATTS).max(0.0) * job.busy.unwrap_or(1.0);
                     let base = job.knobs.power.min(CONTEXT_WATTS);
                     board.watts = (base + above * (0.4 + 0.6 * speed) * noise).min(limit);
                     board.reasons = if board.util == 0.0 { 1 } else { reasons };
@@ -414,18 +430,4 @@ impl<'a> World<'a> {
             board.nvlink += 2e10 * board.work;
         }
     }
-}
-
-/// An engine's work, against what it could do: its capacity, or what it does at its start.
-fn tokens(work: &Work, knobs: &Knobs, speed: f64, factor: f64) -> Done {
-    let of = |now: f64, full: f64| if full > 0.0 { now / full } else { 0.0 };
-    let share = match (knobs.capacity, work.knobs.rate) {
-        (capacity, _) if capacity > 0.0 => of(knobs.rate, capacity),
-        (_, rate) if rate > 0.0 => of(knobs.rate, rate),
-        _ if work.knobs.prompt > 0.0 => of(knobs.prompt, work.knobs.prompt),
-        // It began with nothing to do: whatever it is asked for, it does.
-        _ => f64::from(u8::from(knobs.rate + knobs.prompt > 0.0)),
-    };
-    let asked = if knobs.capacity > 0.0 { 1.0 } else { share };
-    Done { useful: share * speed, possible: asked * factor }
 }

@@ -33,7 +33,11 @@ pub(crate) fn engines(world: &World<'_>, at: Nanos, unix: impl Fn(i64) -> Nanos)
     let all = world.scenario.works.iter().zip(&world.jobs);
     let engines = all.filter_map(|(work, job)| {
         let url = format!("http://127.0.0.1:{}/metrics", work.port?);
-        Some(if job.pace.serves() { engine(work, job, url, at, unix(job.started)) } else { refused(url, at) })
+        Some(match job.pace.serves() {
+            true => engine(work, job, url, at, unix(job.started)),
+            false if job.pace.times_out() => absent(url, at, Missing::TimedOut, "no answer in time"),
+            false => absent(url, at, Missing::Gone, "refused"),
+        })
     });
     Engines { engines: engines.collect() }
 }
@@ -48,17 +52,17 @@ fn engine(work: &Work, job: &Job, url: String, at: Nanos, started: Nanos) -> Eng
         started: started.into(),
         running: count(job.knobs.running),
         waiting: count(job.knobs.waiting),
-        swapped: Reading::Missing(Missing::Unsupported),
+        swapped: job.swapped.map_or(Reading::Missing(Missing::Unsupported), count),
         // Thousandths: a decimal that every parser gives back.
         kv_usage: Ppb(whole(job.knobs.kv * 1000.0) * 1_000_000).into(),
-        kv_capacity_tokens: KV_TOKENS.into(),
+        kv_capacity_tokens: work.traffic.as_ref().map_or(KV_TOKENS, |traffic| whole(traffic.kv)).into(),
         prompt_tokens: count(job.prompt),
         generation_tokens: count(job.generated),
         preemptions: count(job.preempted),
         requests_success: count(job.finished),
         prefix_queries: count(job.prompt),
-        prefix_hits: count(job.prompt * 0.3),
-        sleep: SleepState::Awake.into(),
+        prefix_hits: count(job.hits),
+        sleep: if job.pace.sleeps { SleepState::WeightsOffloaded } else { SleepState::Awake }.into(),
         ttft: job.ttft.show().into(),
         itl: job.itl.show().into(),
         e2e: job.e2e.show().into(),
@@ -68,6 +72,9 @@ fn engine(work: &Work, job: &Job, url: String, at: Nanos, started: Nanos) -> Eng
     let text = page::respond_engine(&engine);
     let samples = text.lines().filter(|line| !line.starts_with('#')).count();
     engine.names = NAMES.iter().map(|name| (*name).to_owned()).collect();
+    if job.swapped.is_some() {
+        engine.names.insert(2, "swapped=vllm:num_requests_swapped".into());
+    }
     engine.page = PageSize {
         bytes: u64::try_from(text.len()).unwrap_or(0),
         samples: u64::try_from(samples).unwrap_or(0),
@@ -77,10 +84,10 @@ fn engine(work: &Work, job: &Job, url: String, at: Nanos, started: Nanos) -> Eng
     engine
 }
 
-/// Nobody listens: nothing is known, for one reason.
-fn refused(url: String, at: Nanos) -> Engine {
-    let mut engine = Engine { url, at, why: "refused".into(), ..Engine::default() };
-    macro_rules! gone { ($($field:ident)+) => { $(engine.$field = Reading::Missing(Missing::Gone);)+ } }
+/// Nobody listens, or nobody answers: nothing is known, for one reason.
+fn absent(url: String, at: Nanos, missing: Missing, why: &str) -> Engine {
+    let mut engine = Engine { url, at, why: why.into(), ..Engine::default() };
+    macro_rules! gone { ($($field:ident)+) => { $(engine.$field = Reading::Missing(missing);)+ } }
     gone!(page kind model started running waiting swapped kv_usage kv_capacity_tokens prompt_tokens generation_tokens
         preemptions requests_success prefix_queries prefix_hits sleep ttft itl e2e queue_time);
     engine

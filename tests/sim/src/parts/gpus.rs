@@ -23,6 +23,8 @@ const KINDS: &[Kind] = &[
 const RESERVED: u64 = 502_267_904;
 /// A context without anything in it.
 const CONTEXT: f64 = 524_288_000.0;
+/// What an engine that sleeps keeps on its GPU.
+const SLEEPING: f64 = 1e9;
 
 fn kind(model: &str) -> Kind {
     KINDS.iter().copied().find(|kind| model.contains(kind.0)).unwrap_or(KINDS[0])
@@ -75,7 +77,10 @@ fn gpu(world: &World<'_>, index: usize, board: &Board, boot: u64) -> Gpu {
         .map(|(at, (_, job))| GpuProcess {
             pid: pid(at, job.generation, boot),
             kind: ContextKind::Compute,
-            mem_used: Bytes(whole(job.knobs.mem + job.host.gpu_grown + CONTEXT)).into(),
+            mem_used: Bytes(whole(
+                if job.pace.sleeps { SLEEPING } else { job.knobs.mem + job.host.gpu_grown } + CONTEXT,
+            ))
+            .into(),
             sm: Permille(whole32(share(at, job) * 100.0) * 10).into(),
             gi: None,
         })
