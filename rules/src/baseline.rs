@@ -11,12 +11,13 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::attribution::did::Switch;
 use crate::{Micro, Normal, Policy};
 
 /// Healthy blocks that are kept: ten minutes of them.
 const HEALTHY: usize = 120;
 /// Recent blocks that are kept for correlation: two minutes.
-const RECENT: usize = 24;
+pub(crate) const RECENT: usize = 24;
 /// A block is admitted to the baseline so many blocks later, if nothing was wrong until then.
 const PROBATION: usize = 4;
 /// Spread is never taken to be smaller than this part of the median.
@@ -55,6 +56,9 @@ pub(crate) struct Track {
     cusum: f64,
     onset: Option<Nanos>,
     normal_run: u32,
+    /// In which blocks it was out of its normal.
+    #[serde(default)]
+    switch: Switch,
 }
 
 impl Track {
@@ -73,6 +77,7 @@ impl Track {
             cusum: 0.0,
             onset: None,
             normal_run: 0,
+            switch: Switch::default(),
         }
     }
 
@@ -90,6 +95,8 @@ impl Track {
         let mean = (self.weight > 0.0 && self.weight >= self.enough).then(|| self.sum / self.weight);
         (self.sum, self.weight) = (0.0, 0.0);
         push(&mut self.recent, mean, RECENT);
+        let known = mean.filter(|_| self.mature(policy));
+        self.switch.push(known.map(|mean| self.badness(mean) >= ONSET_Z));
         let Some(mean) = mean else { return };
         self.test(mean, start, policy);
         if !healthy || self.cusum > policy.cusum_alarm {
@@ -108,7 +115,7 @@ impl Track {
     /// Keeps the own normal and drops the present: another process goes on after a gap, perhaps of another boot.
     pub(crate) fn rest(&mut self) {
         (self.sum, self.weight, self.cusum) = (0.0, 0.0, 0.0);
-        (self.onset, self.normal_run) = (None, 0);
+        (self.onset, self.normal_run, self.switch) = (None, 0, Switch::default());
         self.recent.clear();
         self.probation.clear();
     }
@@ -184,6 +191,11 @@ impl Track {
         self.recent.back().copied().flatten()
     }
 
+    /// In which of the last blocks it was two spreads and more on the worse side.
+    pub(crate) fn switch(&self) -> Switch {
+        self.switch
+    }
+
     pub(crate) fn recent(&self) -> impl Iterator<Item = Option<f64>> + '_ {
         self.recent.iter().copied()
     }
@@ -252,6 +264,16 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
     }
 }
 
+/// The largest of Spearman's rank correlations of a cause with its effect, of which the cause leads by up to two blocks.
+/// Both end with the last closed block.
+pub(crate) fn leads(cause: &[Option<f64>], effect: &[Option<f64>]) -> Option<f64> {
+    let length = cause.len().min(effect.len());
+    let last = |values: &[Option<f64>]| values.get(values.len() - length..).unwrap_or_default().to_vec();
+    let (cause, effect) = (last(cause), last(effect));
+    let lagged = (0..=2).filter_map(|lag| spearman(cause.iter().copied(), effect.iter().copied().skip(lag)));
+    lagged.reduce(f64::max)
+}
+
 /// Spearman's rank correlation of the pairs in which both are known; nothing below eight pairs, or when one
 /// side does not vary.
 pub(crate) fn spearman(
@@ -274,16 +296,24 @@ pub(crate) fn spearman(
     (scale > 0.0).then(|| product / scale)
 }
 
+/// Ranks from 1; equals share the mean of theirs.
 fn ranks(values: &[f64]) -> Vec<f64> {
-    values
-        .iter()
-        .map(|value| {
-            let below = values.iter().filter(|other| *other < value).count();
-            let equal = values.iter().filter(|other| *other == value).count();
-            let as_f64 = |count: usize| gpuprod_snapshot::units::to_f64(u64::try_from(count).unwrap_or(0));
-            as_f64(below) + (as_f64(equal) + 1.0) / 2.0
-        })
-        .collect()
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    let value = |at: usize| values.get(at).copied().unwrap_or(0.0);
+    order.sort_unstable_by(|a, b| value(*a).total_cmp(&value(*b)).then(a.cmp(b)));
+    let mut ranks = alloc::vec![0.0; values.len()];
+    let mut first = 0;
+    for equals in order.chunk_by(|a, b| value(*a) == value(*b)) {
+        let count = |at: usize| gpuprod_snapshot::units::to_f64(u64::try_from(at).unwrap_or(0));
+        let rank = f64::midpoint(count(first) + 1.0, count(first + equals.len()));
+        for at in equals {
+            if let Some(slot) = ranks.get_mut(*at) {
+                *slot = rank;
+            }
+        }
+        first += equals.len();
+    }
+    ranks
 }
 
 #[cfg(test)]
@@ -333,6 +363,15 @@ mod tests {
         let deviation = track.deviation(&Policy::default()).unwrap();
         assert!(!deviation.alarm);
         assert_eq!(deviation.onset, None);
+    }
+
+    #[test]
+    fn a_cause_may_lead_and_not_follow() {
+        let wave = [1.0, 1.0, 1.0, 5.0, 1.0, 1.0, 4.0, 4.0, 1.0, 1.0, 6.0, 1.0, 1.0, 1.0, 3.0, 1.0];
+        let late = |by: usize| (0..16).map(|at| Some(if at < by { 1.0 } else { wave[at - by] })).collect::<Vec<_>>();
+        assert_eq!(leads(&late(0), &late(2)), Some(1.0));
+        assert!(leads(&late(2), &late(0)).is_none_or(|rho| rho < 0.5));
+        assert_eq!(leads(&[], &late(0)), None);
     }
 
     #[test]

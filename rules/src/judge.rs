@@ -9,6 +9,7 @@ use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Source, Tick};
 use serde::{Deserialize, Serialize};
 
+use crate::attribution::did::History;
 use crate::facts::HostFacts;
 use crate::gather::Gather;
 use crate::hold::{Active, Holds, Now};
@@ -37,6 +38,9 @@ pub struct Judge {
     units: Units,
     #[serde(default)]
     node: Node,
+    /// Progress of the last minutes, for comparing units.
+    #[serde(default)]
+    history: History,
 }
 
 impl Judge {
@@ -96,12 +100,14 @@ impl Judge {
         self.window.push(tick);
         self.signals.update(&self.window, tick, &self.suspect, &self.policy);
         self.units.discover(tick);
+        self.history.turn(tick.stamp.boottime, &self.policy);
 
         let now = Now { boottime: tick.stamp.boottime, realtime: tick.stamp.realtime };
         let facts = Gather::new(&self.window, &self.signals).all(&mut self.units, &self.policy);
         let md = self.window.value(Source::Md, |tick| &tick.md).get().copied();
         let block = self.window.value(Source::Block, |tick| &tick.block).get().copied();
-        let host = HostFacts { now: now.boottime, md, block, signals: &self.signals, node: &self.node.last };
+        let (signals, history, node) = (&self.signals, &self.history, &self.node.last);
+        let host = HostFacts { now: now.boottime, md, block, signals, units: &facts, history, node };
 
         let mut reports = Vec::new();
         for unit in &facts {
@@ -136,6 +142,8 @@ impl Judge {
         self.suspect = suspect(&facts, &host, &self.holds);
         let (findings, probes) = (findings(&self.holds), probes(&self.window));
         let node = self.node.step(&units, &findings, &probes, &self.window, &self.policy);
+        self.history.add(&units, &facts);
+        self.history.keep(&units);
         Judgement {
             stamp: tick.stamp.clone(),
             period: tick.period,

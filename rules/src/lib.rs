@@ -47,5 +47,5 @@ pub use policy::{Policy, Threshold};
 pub use rule::{Claim, Outcome, RULES, Rule, Text, View};
 pub use vital::{Vital, VitalKind};
 pub use words::{
-    Bucket, Cause, Class, Fault, Loading, Overhead, Progress, RuleId, State, Unknown, Weight, WeightSource,
+    Bucket, Cause, Class, Fault, Gate, Loading, Overhead, Progress, RuleId, State, Unknown, Weight, WeightSource,
 };

@@ -160,6 +160,22 @@ words! {
 }
 
 words! {
+    /// What a verdict has to pass, and what the bench can take out to see what it is worth.
+    Gate {
+        /// A cause does not begin after its effect.
+        Order = "order",
+        /// Units that do not use the resource did not lose as much.
+        Counterfactual = "counterfactual",
+        /// The victim hangs on the resource.
+        Link = "link",
+        /// Who answers, or shows another sign of life, is no squatter.
+        Liveness = "liveness",
+        /// What a unit is for decides what its idle time is.
+        Class = "class",
+    }
+}
+
+words! {
     /// Every rule of the family. A name is for ever: it is a label, a config key and a table's key.
     RuleId {
         GpuFault = "gpu_fault",

@@ -252,6 +252,9 @@ impl Config {
         if !self.rules.policy.off.is_empty() {
             return wrong("rules.policy.off is no key: switch a rule off with rules.modes, for example {RULE: off}");
         }
+        if !self.rules.policy.without.is_empty() {
+            return wrong("rules.policy.without is no key: gates are taken out by the bench alone");
+        }
         sane::otlp(&self.otlp).map_err(|what| Error::plain(path, format!("otlp.{what}")))?;
         sane::policy(&self.rules.policy).map_err(|what| Error::plain(path, format!("rules.policy.{what}")))
     }
@@ -288,6 +291,9 @@ pub fn load_policy(path: &Path) -> Result<Policy, Error> {
             path,
             "off is no threshold: rules.modes of the config file switches rules off".to_owned(),
         ));
+    }
+    if !policy.without.is_empty() {
+        return Err(Error::plain(path, "without is no threshold: gates are taken out by the bench alone".to_owned()));
     }
     sane::policy(&policy).map_err(|what| Error::plain(path, what))?;
     Ok(policy)

@@ -9,6 +9,7 @@ use gpuprod_snapshot::gpu::Gpu;
 use gpuprod_snapshot::storage::{Block, Md};
 use gpuprod_snapshot::units::Nanos;
 
+use crate::attribution::did::History;
 use crate::baseline::Deviation;
 use crate::join::StoragePath;
 use crate::node::NodeJudgement;
@@ -117,4 +118,8 @@ pub(crate) struct HostFacts<'a> {
     pub(crate) signals: &'a Signals,
     /// What was said of the node as a whole at the tick before.
     pub(crate) node: &'a NodeJudgement,
+    /// All units of the node.
+    pub(crate) units: &'a [UnitFacts<'a>],
+    /// What they did in the last minutes.
+    pub(crate) history: &'a History,
 }

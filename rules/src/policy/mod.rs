@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::{Part, RuleId};
+use crate::{Gate, Part, RuleId};
 
 pub(crate) mod table;
 
@@ -20,6 +20,9 @@ pub struct Policy {
     /// Rules that are switched off (config: `rules.modes`): they are not evaluated at all.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub off: BTreeSet<RuleId>,
+    /// Gates that are taken out: for measuring what each is worth, and no config key.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub without: BTreeSet<Gate>,
     /// Length of a block: means over 5 s take out the autocorrelation that makes change-point tests cry wolf.
     pub block_ns: Nanos,
     /// Healthy blocks before an own baseline may be used (two minutes).
@@ -60,6 +63,7 @@ rules {
 }
 default {
     off: BTreeSet::new(),
+    without: BTreeSet::new(),
     block_ns: Nanos::from_secs(5),
     baseline_min_blocks: 24,
     starved_warn: Part(150_000),
@@ -75,4 +79,11 @@ default {
     coupling_rho: 0.5,
     fault_hold_ns: Nanos::from_secs(60),
 }
+}
+
+impl Policy {
+    /// Whether this gate is in force.
+    pub(crate) fn asks(&self, gate: Gate) -> bool {
+        !self.without.contains(&gate)
+    }
 }

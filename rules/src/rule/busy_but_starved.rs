@@ -1,18 +1,13 @@
 //! The GPU looks busy and makes less progress than it normally does with the same demand.
 
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use gpuprod_snapshot::storage::SyncState;
-
 use super::{Claim, Outcome, Text, View};
-use crate::attribution::Blame;
 use crate::facts::Demand;
-use crate::join::disks_of;
 use crate::policy::table::thresholds;
-use crate::{Cause, Micro, Part, Rejected, Severity, WeightSource, attribution};
+use crate::{Cause, Micro, Part, Severity, WeightSource, attribution};
 
 thresholds! {
     /// Thresholds of `busy_but_starved`; the deficits that it shares with others stand in the policy itself.
@@ -65,25 +60,11 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 
 fn claim(view: &View<'_>, util: f64) -> Claim {
     let unit = view.unit;
+    let attribution::Verdict { causes, rejected: not } = attribution::verdict(view);
     let mut rejected = attribution::cleared(view);
-    let mut blames = Vec::new();
-    // While an array syncs, what its members do is the sync: the array speaks for them, and they are cleared with it.
-    let mut spoken_for = BTreeSet::new();
-    for array in view.host.md.into_iter().flat_map(|md| &md.arrays) {
-        if array.sync.get() == Some(&SyncState::Running) {
-            consider(attribution::array(view, array), &mut blames, &mut rejected);
-            if let Some((block, md)) = view.host.block.zip(view.host.md) {
-                spoken_for.extend(disks_of(array, block, md));
-            }
-        }
-    }
-    if blames.is_empty() {
-        for disk in unit.path.disks.difference(&spoken_for) {
-            consider(attribution::disk(view, disk), &mut blames, &mut rejected);
-        }
-    }
-    // The most convincing; of equals the first by name.
-    let best = blames.into_iter().reduce(|best, next| if next.confidence > best.confidence { next } else { best });
+    rejected.extend(not);
+    let mut causes = causes.into_iter();
+    let best = causes.next();
     let progress = format!(
         "busy at {} % utilization, {} % of its normal progress",
         Micro::from_f64(util * 100.0),
@@ -94,16 +75,13 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
     match best {
         Some(blame) => {
             evidence.extend(blame.evidence);
+            // What else is to blame carries its part of the loss, and stands below the first.
+            evidence.extend(causes.flat_map(|other| other.evidence));
             Claim {
                 variant: None,
                 severity: if critical { Severity::Critical } else { Severity::Warn },
-                cause: Some(Cause::Storage),
-                summary: format!(
-                    "{progress}; storage {} answers in {} ms, normal {} ms",
-                    blame.object,
-                    Micro::from_f64(blame.latency.value),
-                    Micro::from_f64(blame.latency.normal)
-                ),
+                cause: Some(blame.cause),
+                summary: format!("{progress}; {}", blame.says),
                 object: blame.object,
                 deficit: unit.weight.w.rest(),
                 onset: unit.deficit_since.unwrap_or(view.host.now),
@@ -111,7 +89,7 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
                 confidence: blame.confidence,
                 evidence,
                 rejected,
-                advice: "look at what else uses this storage, or move the workload's data".into(),
+                advice: blame.advice,
                 holders: Vec::new(),
             }
         }
@@ -131,12 +109,5 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
             advice: "see what was rejected and why; `gpuprod doctor` names the readings that are missing here".into(),
             holders: Vec::new(),
         },
-    }
-}
-
-fn consider(outcome: Result<Blame, Rejected>, blames: &mut Vec<Blame>, rejected: &mut Vec<Rejected>) {
-    match outcome {
-        Ok(blame) => blames.push(blame),
-        Err(no) => rejected.push(no),
     }
 }

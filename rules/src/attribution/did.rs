@@ -1,0 +1,263 @@
+//! The counterfactual: how the victim did while the resource was in trouble and while it was not, against the units of
+//! the node that do not use it.
+//!
+//! Difference in differences = (median of the victim, on - off) - (median of the control, on - off). Six blocks of each
+//! are needed; it is significant from two pooled spreads and ten points on. Without a control the victim must have
+//! recovered after the trouble ended: that it fell when the trouble began is what the other gates say already.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::median;
+use crate::facts::{Demand, UnitFacts};
+use crate::rule::View;
+use crate::{Policy, State, UnitId, UnitJudgement, entries};
+
+/// Blocks that are remembered: a little more than five minutes.
+const BLOCKS: usize = 64;
+/// Blocks of each kind that are needed.
+const ENOUGH: usize = 6;
+/// The least difference that counts, as a part of full progress.
+const LEAST: f64 = 0.10;
+/// Spreads that it must measure.
+const SPREADS: f64 = 2.0;
+/// Progress is never taken to scatter less.
+const FLOOR: f64 = 0.02;
+const MAD_TO_SIGMA: f64 = 1.4826;
+/// No node has more units.
+const MOST: usize = 1024;
+
+/// In which of the last 64 blocks a resource was in trouble: the lowest bit is the last closed block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Switch {
+    on: u64,
+    known: u64,
+}
+
+impl Switch {
+    /// Takes in the block that was just closed; nothing when it cannot be told.
+    pub(crate) fn push(&mut self, on: Option<bool>) {
+        self.on = (self.on << 1) | u64::from(on == Some(true));
+        self.known = (self.known << 1) | u64::from(on.is_some());
+    }
+
+    /// On since an instant, and off before.
+    pub(crate) fn since(onset: Nanos, now: Nanos, block: Nanos) -> Self {
+        let length = block.0.max(1);
+        // The block in which the onset lies is on; the block under way is none of the 64.
+        let blocks = (now.0 / length).saturating_sub(onset.0 / length);
+        let on = if blocks >= 64 { u64::MAX } else { (1_u64 << blocks).wrapping_sub(1) };
+        Self { on, known: u64::MAX }
+    }
+
+    /// What it was so many blocks ago.
+    fn ago(self, blocks: usize) -> Option<bool> {
+        let bit = 1_u64.checked_shl(u32::try_from(blocks).ok()?)?;
+        (self.known & bit != 0).then_some(self.on & bit != 0)
+    }
+
+    /// The trouble is over, and was there.
+    fn ended(self) -> bool {
+        self.ago(0) == Some(false) && self.on != 0
+    }
+}
+
+/// What each unit did in the last blocks: w, where it was asked for work.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct History {
+    #[serde(with = "entries")]
+    units: BTreeMap<UnitId, Course>,
+    block: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Course {
+    /// Sum and number of the block under way.
+    open: (f64, u32),
+    blocks: VecDeque<Option<f64>>,
+}
+
+impl History {
+    /// Closes the block if its time is over.
+    pub(crate) fn turn(&mut self, now: Nanos, policy: &Policy) {
+        let block = now.0 / policy.block_ns.0.max(1);
+        if self.block.is_some_and(|open| open != block) {
+            for course in self.units.values_mut() {
+                let (sum, count) = core::mem::take(&mut course.open);
+                if course.blocks.len() >= BLOCKS {
+                    course.blocks.pop_front();
+                }
+                course.blocks.push_back((count > 0).then(|| sum / f64::from(count)));
+            }
+        }
+        self.block = Some(block);
+    }
+
+    /// Takes in the verdicts of a tick on units that worked or should have.
+    pub(crate) fn add(&mut self, units: &[UnitJudgement], facts: &[UnitFacts<'_>]) {
+        // Both are in the order of ids; a unit without a verdict is skipped.
+        let mut facts = facts.iter();
+        for unit in units {
+            let demand = facts.find(|facts| facts.id == unit.unit).map_or(Demand::Met, |facts| facts.demand);
+            let measured = match unit.state {
+                State::Productive(_) | State::Starved(_) | State::Throttled => demand != Demand::Met,
+                // Nobody says whether it should have worked: a workload without an engine that waits is idle.
+                State::Idle => demand == Demand::Unknown,
+                _ => false,
+            };
+            if self.units.len() >= MOST && !self.units.contains_key(&unit.unit) {
+                continue;
+            }
+            let course = self.units.entry(unit.unit.clone()).or_default();
+            if measured {
+                course.open.0 += unit.weight.w.as_fraction();
+                course.open.1 = course.open.1.saturating_add(1);
+            }
+        }
+    }
+
+    /// Drops units that are no more.
+    pub(crate) fn keep(&mut self, units: &[UnitJudgement]) {
+        if self.units.len() > units.len() {
+            self.units.retain(|id, _| units.iter().any(|unit| unit.unit == *id));
+        }
+    }
+
+    /// Loss of the last blocks, oldest first; at most so many.
+    pub(crate) fn deficit(&self, unit: &UnitId, most: usize) -> Vec<Option<f64>> {
+        let blocks = self.units.get(unit).map(|course| &course.blocks);
+        let skip = blocks.map_or(0, |blocks| blocks.len().saturating_sub(most));
+        blocks.into_iter().flatten().skip(skip).map(|w| w.map(|w| 1.0 - w)).collect()
+    }
+
+    fn ago(&self, unit: &UnitId, blocks: usize) -> Option<f64> {
+        let course = &self.units.get(unit)?.blocks;
+        course.len().checked_sub(blocks.checked_add(1)?).and_then(|at| course.get(at).copied().flatten())
+    }
+}
+
+/// What came of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Did {
+    /// The victim's change, as a part of full progress: negative is worse.
+    pub(crate) victim: f64,
+    /// The control's change; none when nobody on the node can be compared.
+    pub(crate) control: Option<f64>,
+    /// Large enough to count.
+    pub(crate) significant: bool,
+    pub(crate) on: usize,
+    pub(crate) off: usize,
+}
+
+impl Did {
+    /// The difference in differences.
+    pub(crate) fn difference(&self) -> f64 {
+        self.victim - self.control.unwrap_or(0.0)
+    }
+
+    /// Those who do not use the resource lost as much: it cannot be the cause.
+    pub(crate) fn denies(&self) -> bool {
+        self.control
+            .is_some_and(|control| self.victim <= -LEAST && control <= -LEAST && self.difference() > self.victim / 2.0)
+    }
+}
+
+/// On and off.
+type Sides = (Vec<f64>, Vec<f64>);
+
+/// Compares; nothing while there are too few blocks of either kind.
+pub(crate) fn compare(
+    view: &View<'_>,
+    object: &str,
+    uses: fn(&UnitFacts<'_>, &str) -> bool,
+    switch: Switch,
+) -> Option<Did> {
+    let host = view.host;
+    let unit = view.unit;
+    let stranger = |other: &&UnitFacts<'_>| {
+        other.id != unit.id && !uses(other, object) && (other.family.is_empty() || other.family != unit.family)
+    };
+    let controls: Vec<&UnitFacts<'_>> = host.units.iter().filter(stranger).collect();
+    let (mut victim, mut control): (Sides, Sides) = Default::default();
+    for ago in 0..BLOCKS {
+        let Some(on) = switch.ago(ago) else { continue };
+        let note = |sides: &mut Sides, value: Option<f64>| {
+            let side = if on { &mut sides.0 } else { &mut sides.1 };
+            side.extend(value);
+        };
+        note(&mut victim, host.history.ago(&unit.id, ago));
+        let others: Vec<f64> = controls.iter().filter_map(|other| host.history.ago(&other.id, ago)).collect();
+        let mean = others.iter().sum::<f64>() / f64::from(u32::try_from(others.len()).unwrap_or(u32::MAX)).max(1.0);
+        note(&mut control, (!others.is_empty()).then_some(mean));
+    }
+    let (on, off) = (victim.0.len(), victim.1.len());
+    let (change, spread) = change(victim)?;
+    let (against, noise) = match change_of(control) {
+        Some((against, noise)) => (Some(against), noise),
+        None => (None, 0.0),
+    };
+    let pooled =
+        libm::sqrt(f64::midpoint(spread * spread, if against.is_some() { noise * noise } else { spread * spread }));
+    let difference = change - against.unwrap_or(0.0);
+    let large = difference <= -LEAST && -difference >= SPREADS * pooled;
+    Some(Did { victim: change, control: against, significant: large && (against.is_some() || switch.ended()), on, off })
+}
+
+fn change_of(sides: Sides) -> Option<(f64, f64)> {
+    change(sides)
+}
+
+/// Difference of the medians, and the pooled spread within the sides.
+fn change((mut on, mut off): Sides) -> Option<(f64, f64)> {
+    if on.len() < ENOUGH || off.len() < ENOUGH {
+        return None;
+    }
+    let (high, low) = (median(&mut on), median(&mut off));
+    let scatter = |values: &[f64], middle: f64| {
+        let mut distances: Vec<f64> = values.iter().map(|value| libm::fabs(value - middle)).collect();
+        (MAD_TO_SIGMA * median(&mut distances)).max(FLOOR)
+    };
+    let (a, b) = (scatter(&on, high), scatter(&off, low));
+    Some((high - low, libm::sqrt(f64::midpoint(a * a, b * b))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_counts_blocks_backwards() {
+        let mut switch = Switch::default();
+        for on in [Some(false), Some(true), None, Some(true)] {
+            switch.push(on);
+        }
+        assert_eq!([0, 1, 2, 3, 4].map(|ago| switch.ago(ago)), [Some(true), None, Some(true), Some(false), None]);
+    }
+
+    #[test]
+    fn since_an_instant_is_on_from_its_block() {
+        let second = Nanos::from_secs;
+        // Blocks of 5 s: at 61 s, block 12 is under way and 11 was closed last; the onset at 50 s lies in block 10.
+        let switch = Switch::since(second(50), second(61), second(5));
+        assert_eq!([0, 1, 2].map(|ago| switch.ago(ago)), [Some(true), Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn a_change_needs_six_blocks_of_each_kind() {
+        assert_eq!(change((alloc::vec![0.5; 5], alloc::vec![1.0; 20])), None);
+        let (difference, spread) = change((alloc::vec![0.5; 6], alloc::vec![1.0; 6])).unwrap();
+        assert!((difference + 0.5).abs() < 1e-12 && (spread - FLOOR).abs() < 1e-12);
+    }
+
+    #[test]
+    fn control_that_falls_as_far_denies() {
+        let did = |victim, control| Did { victim, control, significant: false, on: 6, off: 6 };
+        assert!(did(-0.5, Some(-0.5)).denies());
+        assert!(!did(-0.5, Some(0.0)).denies());
+        assert!(!did(-0.5, Some(-0.2)).denies(), "the larger half is the resource's");
+        assert!(!did(-0.5, None).denies());
+    }
+}

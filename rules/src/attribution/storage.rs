@@ -1,0 +1,173 @@
+//! Candidates for storage: arrays whose sync runs, plain disks, servers.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::storage::{MdArray, SyncState};
+
+use super::candidate::{Candidate, Link, Saturation, Weighed};
+use super::weigh;
+use crate::baseline::Deviation;
+use crate::facts::UnitFacts;
+use crate::join::disks_of;
+use crate::rule::View;
+use crate::signals::StorageSignals;
+use crate::{Cause, Evidence, Micro, Part, Rejected};
+
+/// Whoever waits for storage has a request out there: Little's mean over the disks of the path is about one or more.
+/// Less than this means that the disks stand idle most of the time, however late the few requests are answered (a
+/// reader throttled into bursts: latency rose two to four times in the lab, at a mean of .15).
+const WAITING: f64 = 0.5;
+/// On average so many requests in flight mean that the device was never idle.
+const ALWAYS_BUSY: f64 = 0.95;
+
+/// A candidate that passed its gates, with the latency that speaks against it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Blame {
+    pub(crate) object: String,
+    pub(crate) confidence: Part,
+    /// Share of the I/O time that is above normal, or in which somebody waited: the loss cannot be larger.
+    pub(crate) pressure: Part,
+    pub(crate) latency: Deviation,
+    pub(crate) evidence: Vec<Evidence>,
+}
+
+/// What one device, array or server shows, and the latency that it shows it by.
+struct Shows {
+    candidate: Candidate,
+    latency: Option<Deviation>,
+}
+
+/// Arrays whose sync runs, and the disks in the path. While an array syncs, what its members do is the sync: the array
+/// speaks for them, and they are cleared with it.
+pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
+    let mut spoken_for = BTreeSet::new();
+    let mut all = Vec::new();
+    let arrays = view.host.md.into_iter().flat_map(|md| &md.arrays);
+    for array in arrays.filter(|array| array.sync.get() == Some(&SyncState::Running)) {
+        all.push(of_array(view, array).candidate);
+        if let Some((block, md)) = view.host.block.zip(view.host.md) {
+            spoken_for.extend(disks_of(array, block, md));
+        }
+    }
+    for name in view.unit.path.disks.difference(&spoken_for) {
+        let signals = view.host.signals.disks.get(name);
+        all.push(shows(view, name, signals, view.policy.disk_await_ratio, false).candidate);
+    }
+    all
+}
+
+/// The gates of an array whose sync is running.
+pub(crate) fn array(view: &View<'_>, array: &MdArray) -> Result<Blame, Rejected> {
+    blame(view, of_array(view, array))
+}
+
+/// The gates of latency that rose so many times, on a device or a server.
+pub(crate) fn gates(view: &View<'_>, name: &str, signals: &StorageSignals, ratio: f64) -> Result<Blame, Rejected> {
+    blame(view, shows(view, name, Some(signals), ratio, false))
+}
+
+fn blame(view: &View<'_>, Shows { candidate, latency }: Shows) -> Result<Blame, Rejected> {
+    let (cause, of) = (candidate.cause, candidate.object.clone());
+    let Weighed { object, confidence, pressure, evidence, .. } = weigh(view, candidate)?;
+    let silent = || Rejected { cause, of, why: "too few operations in the last block to tell its latency".into() };
+    Ok(Blame { object, confidence, pressure, latency: latency.ok_or_else(silent)?, evidence })
+}
+
+fn of_array(view: &View<'_>, array: &MdArray) -> Shows {
+    let word = array.action.get().map_or("sync", |action| action.as_str());
+    let signals = view.host.signals.arrays.get(&array.name);
+    let errors = array.degraded.copied().is_some_and(|missing| missing > 0);
+    let mut shows = shows(view, &array.name, signals, view.policy.raid_rebuild_impact.sync_await_ratio, errors);
+    if !view.unit.path.arrays.contains(&array.name) {
+        shows.candidate.link = Link::Missing(format!("{word}, but nothing of the workload is open on it"));
+    } else if array.sync.get() != Some(&SyncState::Running) {
+        shows.candidate.saturation = Saturation::none("no sync is running".into());
+    }
+    shows
+}
+
+/// Whether a unit's workload has this disk, array or mount open.
+fn uses(unit: &UnitFacts<'_>, object: &str) -> bool {
+    unit.path.arrays.contains(object) || unit.path.disks.contains(object) || unit.mounts.contains(object)
+}
+
+fn shows(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f64, errors: bool) -> Shows {
+    let latency = signals.and_then(|signals| signals.latency.deviation(view.policy));
+    let in_flight = signals.and_then(|signals| signals.in_flight.deviation(view.policy));
+    let saturation = match saturated(view, name, signals, ratio) {
+        Ok(()) => {
+            let queue = in_flight.is_some_and(|now| now.z >= view.policy.deviation_z || now.value >= ALWAYS_BUSY);
+            Saturation::of(1 + u8::from(queue) + u8::from(errors))
+        }
+        Err(why) => Saturation::none(why),
+    };
+    let excess =
+        latency.map_or(0.0, |latency| 1.0 - latency.normal / latency.value.max(latency.normal).max(f64::MIN_POSITIVE));
+    let waited = view.unit.io_some.as_ref().map_or(0.0, |(some, _)| *some);
+    let evidence = latency.map(|latency| Evidence {
+        what: "latency of the members".into(),
+        of: name.into(),
+        value: Micro::from_f64(latency.value),
+        unit: "ms".into(),
+        normal: Some(latency.as_normal()),
+    });
+    // The latest of the beginnings: a sync that was harmless at first, latency that rose before any sync, latency
+    // that rose because the reader was throttled, before others' requests made a queue.
+    let queued = in_flight.and_then(|in_flight| in_flight.onset);
+    let risen = latency.and_then(|latency| latency.onset);
+    let candidate = Candidate {
+        cause: Cause::Storage,
+        object: name.into(),
+        onset: signals.and_then(|signals| signals.sync_since).max(risen).max(queued),
+        pressure: Part::from_fraction(excess.max(waited)),
+        saturation,
+        link: Link::Proven,
+        series: signals.map(|signals| signals.latency.recent().collect()).unwrap_or_default(),
+        switch: signals.map(|signals| signals.latency.switch()),
+        uses,
+        evidence: evidence.into_iter().collect(),
+        says: latency.map_or_else(String::new, |latency| {
+            let (value, normal) = (Micro::from_f64(latency.value), Micro::from_f64(latency.normal));
+            format!("storage {name} answers in {value} ms, normal {normal} ms")
+        }),
+        advice: "look at what else uses this storage, or move the workload's data".into(),
+    };
+    Shows { candidate, latency }
+}
+
+/// Whether its latency is beyond its own normal and the workload really waits; if not, the number that says so.
+fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f64) -> Result<(), String> {
+    let signals = signals.ok_or("no latency was read yet")?;
+    let track = &signals.latency;
+    if !track.mature(view.policy) {
+        return Err(format!("its own latency baseline is not learnt yet ({} blocks)", track.blocks()));
+    }
+    let latency = track.deviation(view.policy).ok_or("too few operations in the last block to tell its latency")?;
+    // To stay blamed takes half of what it takes to be blamed: blocks scatter around any threshold.
+    let ratio = if view.active { 1.0 + (ratio - 1.0) / 2.0 } else { ratio };
+    if latency.ratio() < ratio || (!view.active && latency.z < view.policy.deviation_z) {
+        return Err(format!(
+            "latency {} ms is {} x its normal {} ms, not {} x and more",
+            Micro::from_f64(latency.value),
+            Micro::from_f64(latency.ratio()),
+            Micro::from_f64(latency.normal),
+            Micro::from_f64(ratio)
+        ));
+    }
+    let waiting = if view.host.signals.mounts.contains_key(name) {
+        signals.in_flight.deviation(view.policy).map_or(0.0, |now| now.value)
+    } else {
+        let disks = view.unit.path.disks.iter();
+        disks.filter_map(|disk| view.host.signals.disks.get(disk)?.in_flight.latest()).sum()
+    };
+    if waiting < WAITING {
+        return Err(format!(
+            "{} requests on average are out on the workload's disks: most of the time it waits for none of them",
+            Micro::from_f64(waiting)
+        ));
+    }
+    Ok(())
+}

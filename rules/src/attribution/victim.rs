@@ -1,0 +1,92 @@
+//! The victim's side: whether it does worse than its own normal, what it shows, and what it is not.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::baseline::Deviation;
+use crate::rule::View;
+use crate::{Cause, Evidence, Micro, Rejected};
+
+/// The first gate: the victim does worse than its own normal.
+pub(crate) fn deviates(deviation: &Deviation, view: &View<'_>) -> bool {
+    let effect = 1.0 - deviation.ratio();
+    deviation.z >= view.policy.deviation_z && effect >= view.policy.starved_warn.as_fraction() && deviation.alarm
+}
+
+/// What the victim itself shows: progress, utilization, waits.
+pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
+    let unit = view.unit;
+    let plain = |what: &str, of: &str, value: f64, unit: &str| Evidence {
+        what: what.into(),
+        of: of.into(),
+        value: Micro::from_f64(value),
+        unit: unit.into(),
+        normal: None,
+    };
+    let mut evidence = Vec::new();
+    let engine = unit.engine.map_or(unit.name.as_str(), |engine| engine.url.as_str());
+    if let Some(deviation) = &unit.deviation {
+        let percent = |value: f64| value * 100.0;
+        let scaled = Deviation {
+            value: percent(deviation.value),
+            normal: percent(deviation.normal),
+            spread: percent(deviation.spread),
+            ..*deviation
+        };
+        evidence.push(Evidence {
+            normal: Some(scaled.as_normal()),
+            ..plain("token rate, of its own normal", engine, scaled.value, "%")
+        });
+    }
+    if let Some(rate) = unit.signals.and_then(crate::signals::EngineSignals::rate) {
+        evidence.push(plain("token rate", engine, rate, "tok/s"));
+    }
+    if let Some(util) = unit.util {
+        evidence.push(plain("utilization", &unit.name, util * 100.0, "%"));
+    }
+    if let Some((some, of)) = &unit.io_some {
+        evidence.push(plain("some task waited for I/O", of, some * 100.0, "%"));
+    }
+    if let Some((threads, wchan)) = &unit.blocked
+        && *threads > 0
+    {
+        let place = wchan.as_deref().unwrap_or("unknown");
+        evidence.push(plain(
+            &format!("threads in uninterruptible sleep (first in {place})"),
+            &unit.name,
+            f64::from(*threads),
+            "threads",
+        ));
+    }
+    evidence
+}
+
+/// Causes other than storage that were looked at, and the figure that clears them.
+pub(crate) fn cleared(view: &View<'_>) -> Vec<Rejected> {
+    let unit = view.unit;
+    let mut rejected = Vec::new();
+    let mut reject = |cause: Cause, why: String| rejected.push(Rejected { cause, of: String::new(), why });
+    if let Some(reasons) = unit.gpu.and_then(|gpu| gpu.clock_reasons.copied())
+        && !unit.throttled
+    {
+        reject(Cause::Throttle, format!("no thermal or brake clock event (reasons {reasons:#x})"));
+    }
+    if let Some(some) = unit.cpu_some
+        && some < 0.30
+    {
+        reject(
+            Cause::HostCpu,
+            format!("some task waited for a CPU {} % of the time, below 30 %", Micro::from_f64(some * 100.0)),
+        );
+    }
+    if let Some(usage) = unit.engine.and_then(|engine| engine.kv_usage.copied())
+        && usage.as_fraction() < 0.95
+    {
+        reject(Cause::Kv, format!("KV cache {} % full, below 95 %", Micro::from_f64(usage.as_fraction() * 100.0)));
+    }
+    if let crate::facts::Demand::Present { running, waiting } = unit.demand {
+        reject(Cause::Upstream, format!("{running} requests run and {waiting} wait"));
+    }
+    rejected
+}
