@@ -22,10 +22,6 @@ use crate::window::Window;
 use crate::{Policy, UnitId, Weight, WeightSource, weight};
 use crate::{holders, kin};
 
-/// Clock-event bits that mean "held down against the will of the load": software and hardware thermal,
-/// hardware slowdown, power brake. The software power cap (0x4) is normal for a GPU at its limit.
-const THROTTLE_BITS: u64 = 0x8 | 0x20 | 0x40 | 0x80;
-
 /// Processes of a workload that are remembered while nobody lists them.
 const MOST_REMEMBERED: usize = 64;
 
@@ -138,7 +134,7 @@ impl<'a> Gather<'a> {
             unit.usage.stopped = Some(self.now);
         }
         let device = self.device(unit, &family);
-        let throttled = gpu.and_then(|gpu| gpu.clock_reasons.copied()).is_some_and(|bits| bits & THROTTLE_BITS != 0);
+        let throttled = device.signals.is_some_and(|signals| signals.clocks.throttled());
         UnitFacts {
             id: id.clone(),
             name: unit.name(id),

@@ -133,7 +133,8 @@ impl Judge {
                 let blames = active.claim.cause.is_some();
                 // Holding ends with the first sign of life, whatever the finding waits for: it hides nobody else.
                 let over =
-                    matches!(active.claim.cause, Some(Cause::Fault | Cause::Squat | Cause::Stall)) && !active.current;
+                    matches!(active.claim.cause, Some(Cause::Fault | Cause::Throttle | Cause::Squat | Cause::Stall))
+                        && !active.current;
                 (blames && !over).then_some(active)
             });
             (unit, blame)

@@ -14,6 +14,7 @@ pub(crate) mod gpu_fault;
 pub(crate) mod io_stall;
 pub(crate) mod node_fit;
 pub(crate) mod raid_rebuild_impact;
+pub(crate) mod silent_throttling;
 pub(crate) mod squatter;
 
 /// One unit and the host, with the thresholds in force: all that a rule may look at.
@@ -131,6 +132,13 @@ pub const RULES: &[Rule] = &[
         judge: squatter::judge,
         hold: |policy| Hold { enter: Nanos(0), leave: policy.starved_clear_ns },
         text: &squatter::TEXT,
+    },
+    // The share of the last minute is its hold.
+    Rule {
+        id: RuleId::SilentThrottling,
+        judge: silent_throttling::judge,
+        hold: |policy| Hold { enter: Nanos(0), leave: policy.silent_throttling.clear_ns },
+        text: &silent_throttling::TEXT,
     },
     Rule {
         id: RuleId::RaidRebuildImpact,

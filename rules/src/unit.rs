@@ -319,7 +319,7 @@ fn state(
     let lasts = unit.recovered_since.is_none_or(|since| now.boottime.saturating_sub(since) < STARVED_LEAVES);
     let cause = blame.and_then(|active| active.claim.cause);
     if let (Some(cause), true) =
-        (cause.filter(|cause| !matches!(cause, Cause::Fault | Cause::Squat | Cause::Stall)), lasts)
+        (cause.filter(|cause| !matches!(cause, Cause::Fault | Cause::Throttle | Cause::Squat | Cause::Stall)), lasts)
     {
         return State::Starved(cause);
     }

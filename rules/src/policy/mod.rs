@@ -56,6 +56,7 @@ pub struct Policy {
 rules {
     gpu_fault,
     squatter,
+    silent_throttling,
     raid_rebuild_impact,
     io_stall,
     node_fit,

@@ -177,6 +177,7 @@ impl Signals {
     /// Keeps every own normal and drops the present ([`Track::rest`]).
     pub(crate) fn rest(&mut self) {
         self.block = None;
+        self.devices.rest();
         for engine in self.engines.values_mut() {
             engine.reference.values_mut().for_each(Track::rest);
             engine.ratio.rest();
@@ -192,6 +193,7 @@ impl Signals {
     }
 
     fn close(&mut self, start: Nanos, suspect: &Suspect, policy: &Policy) {
+        self.devices.close(start, policy);
         for (url, engine) in &mut self.engines {
             let healthy = !suspect.engines.contains(url);
             for track in engine.reference.values_mut() {

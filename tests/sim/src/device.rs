@@ -1,6 +1,7 @@
 //! What is wrong with a GPU as a device: `at TIME ail gpu LIST WHAT`, and how it shows.
 
-use gpuprod_snapshot::gpu::GpuEcc;
+use gpuprod_snapshot::gpu::{Gpu, GpuEcc};
+use gpuprod_snapshot::units::Milliwatts;
 
 use crate::scenario::{Scenario, What};
 use crate::words::{ParseError, Unit, Words, whole};
@@ -14,6 +15,8 @@ pub enum Ail {
     RemapPending,
     /// A row remap failed.
     RemapFailed,
+    /// The power limit in force, watts.
+    Limit(f64),
     /// The driver asks for this recovery action (NVML field 230).
     Asks(u32),
 }
@@ -33,6 +36,7 @@ pub(crate) fn ail(s: &Scenario, words: &mut Words) -> Result<(String, What), Par
     let gpus = words.gpus(s.gpus.count)?;
     let ail = match words.take("what is wrong")?.as_str() {
         "uncorrected" => Ail::Uncorrected(whole(words.number("the number of errors", Unit::Count)?)),
+        "limit" => Ail::Limit(words.number("the limit", Unit::Watts)?),
         "remap_pending" => Ail::RemapPending,
         "remap_failed" => Ail::RemapFailed,
         name => match ASKS.iter().find(|(known, _)| *known == name) {
@@ -40,7 +44,7 @@ pub(crate) fn ail(s: &Scenario, words: &mut Words) -> Result<(String, What), Par
             None => {
                 let asks: Vec<&str> = ASKS.iter().map(|row| row.0).collect();
                 return Err(words.error(format!(
-                    "`{name}`: there are uncorrected N, remap_pending, remap_failed, {}",
+                    "`{name}`: there are limit 400W, uncorrected N, remap_pending, remap_failed, {}",
                     asks.join(", ")
                 )));
             }
@@ -63,7 +67,19 @@ impl Scenario {
     }
 }
 
-pub(crate) fn ecc(ails: &[Ail]) -> GpuEcc {
+/// How it shows in what NVML says.
+pub(crate) fn show(gpu: &mut Gpu, ails: &[Ail]) {
+    gpu.ecc = ecc(ails);
+    for ail in ails {
+        if let Ail::Limit(watts) = ail {
+            let limit = Milliwatts(whole(watts * 1e3));
+            gpu.power_limit = limit.into();
+            gpu.power = gpu.power.copied().map_or(gpu.power, |power| power.min(limit).into());
+        }
+    }
+}
+
+fn ecc(ails: &[Ail]) -> GpuEcc {
     let errors = ails.iter().map(|ail| if let Ail::Uncorrected(errors) = ail { *errors } else { 0 });
     let asks = ails.iter().find_map(|ail| if let Ail::Asks(action) = ail { Some(*action) } else { None });
     GpuEcc {

@@ -5,6 +5,7 @@ use alloc::string::String;
 
 use gpuprod_snapshot::gpu::Gpu;
 use gpuprod_snapshot::topology::PciAddress;
+use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Source, Tick};
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +13,11 @@ use crate::unit::identity;
 use crate::window::Window;
 use crate::{Policy, entries};
 
+mod clocks;
 mod codes;
 mod errors;
 
+pub(crate) use clocks::{Clocks, Held, HeldDown};
 pub(crate) use codes::meaning;
 pub(crate) use errors::{Errors, Line};
 
@@ -34,11 +37,26 @@ pub(crate) struct Devices {
 pub(crate) struct DeviceSignals {
     pci: Option<PciAddress>,
     pub(crate) errors: Errors,
+    pub(crate) clocks: Clocks,
 }
 
 impl Devices {
     pub(crate) fn get(&self, identity: &str) -> Option<&DeviceSignals> {
         self.devices.get(identity)
+    }
+
+    /// Ends the block that began at `start`.
+    pub(crate) fn close(&mut self, start: Nanos, policy: &Policy) {
+        for device in self.devices.values_mut() {
+            device.clocks.close(start, policy);
+        }
+    }
+
+    /// Keeps every own normal and drops the present.
+    pub(crate) fn rest(&mut self) {
+        for device in self.devices.values_mut() {
+            device.clocks.rest();
+        }
     }
 
     /// Takes in what the tick brought.
@@ -67,6 +85,9 @@ impl Devices {
                 Some(gpus) => {
                     let gpu = gpus.devices.iter().find(|gpu| is(gpu, name));
                     device.errors.read(gpu, now, policy);
+                    if let Some(gpu) = gpu {
+                        device.clocks.read(gpu, now, policy);
+                    }
                 }
                 None if silent => device.errors.unseen(),
                 None => {}

@@ -5,7 +5,7 @@ use gpuprod_snapshot::units::{Bytes, Celsius, MegaHertz, Millijoules, Milliwatts
 use gpuprod_snapshot::{Missing, Reading};
 
 use super::{pid, topology};
-use crate::device::ecc;
+use crate::device::show;
 use crate::scenario::Scenario;
 use crate::words::{whole, whole32};
 use crate::world::{Board, IDLE_WATTS, Job, World};
@@ -108,7 +108,7 @@ fn gpu(world: &World<'_>, index: usize, board: &Board, boot: u64) -> Gpu {
     gpu.pcie.replay = 0.into();
     gpu.pcie.generation = (if busy { generation } else { 1 }).into();
     gpu.pcie.width = 16.into();
-    gpu.ecc = ecc(&scenario.ails(index, world.second));
+    show(&mut gpu, &scenario.ails(index, world.second));
     let nvlink = Bytes(whole(board.nvlink / 1024.0) * 1024);
     gpu.nvlink_tx = nvlink.into();
     gpu.nvlink_rx = nvlink.into();
