@@ -197,7 +197,7 @@ fn without_a_threshold_a_scenario_goes_wrong() {
         ("throttle share", |policy| policy.silent_throttling.share = Part(10_000), "throttle_short"),
         ("throttle deficit", |policy| policy.silent_throttling.deficit = Part(0), "throttle_short"),
         ("cap_clock", |policy| policy.silent_throttling.cap_clock = Part(0), "throttle_hidden_cap"),
-        ("throttle clear_ns", |policy| policy.silent_throttling.clear_ns = Nanos(0), "throttle_thermal"),
+        ("throttle clear_ns", |policy| policy.silent_throttling.clear_ns = Nanos(0), "throttle_in_bursts"),
         ("fault_hold_ns", |policy| policy.fault_hold_ns = Nanos(0), "fault_double_bit"),
         ("peer_deficit", |policy| policy.gpu_fault.peer_deficit = Part(1_000_001), "fault_peers_spin"),
         ("squatter.mem", |policy| policy.squatter.mem = Part(0), "context_only"),
