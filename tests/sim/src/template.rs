@@ -86,10 +86,13 @@ fn one(stream: &str, rest: &[&str], seed: u64) -> Result<String, String> {
         let number: Option<f64> = word[..end].parse().ok();
         number.map(|number| (number, word[end..].to_owned()))
     };
-    let ((low, _), (high, unit)) = (
+    let ((low, first), (high, unit)) = (
         split(from).ok_or_else(|| format!("`{from}` is no number"))?,
         split(to).ok_or_else(|| format!("`{to}` is no number"))?,
     );
+    if !first.is_empty() && first != unit {
+        return Err(format!("`{range}`: both ends have the same unit (0.4GB/s..2GB/s)"));
+    }
     if how == "whole" {
         let value = between(low, high + 1.0, false, share).ok_or("the range is empty")?;
         return Ok(format!("{}{unit}", whole(value.floor().min(high))));
@@ -159,6 +162,7 @@ mod tests {
             ("draw x", 1, "a draw is"),
             ("draw x 0..5 log", 1, "empty"),
             ("draw x a..b", 1, "no number"),
+            ("draw x 400MB..2GB", 1, "same unit"),
         ] {
             let error = expand(text, 1).unwrap_err();
             assert!(error.line == line && error.message.contains(part), "{text}: {error}");

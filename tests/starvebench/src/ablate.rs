@@ -8,7 +8,7 @@ use crate::score::{precisions, recalls};
 use crate::variant::{Job, Variant};
 
 /// Gates that the policy can do without.
-const GATES: &[&str] = &["order", "counterfactual", "liveness", "class"];
+const GATES: &[&str] = &["order", "counterfactual", "link", "liveness", "class"];
 
 /// Precision and recall without a gate, over the same runs.
 pub(crate) struct Ablation {

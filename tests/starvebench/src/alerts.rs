@@ -158,3 +158,80 @@ fn overlaps(alert: &Alert, blame: &Blame) -> bool {
     let (from, to) = span(blame);
     alert.from < to + LINGERS && alert.to >= from
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuprod_rules::{Cause, Part, RuleId};
+    use gpuprod_snapshot::units::Nanos;
+
+    fn finding(rule: RuleId, subject: &str, cause: Option<Cause>) -> Finding {
+        Finding {
+            rule,
+            variant: None,
+            severity: Severity::Warn,
+            subject: subject.into(),
+            victims: Vec::new(),
+            onset: Nanos(0),
+            since: Nanos(0),
+            since_realtime: Nanos(0),
+            confidence: Part::ONE,
+            cause,
+            summary: String::new(),
+            evidence: Vec::new(),
+            rejected: Vec::new(),
+            also: Vec::new(),
+            advice: String::new(),
+            holders: Vec::new(),
+        }
+    }
+
+    /// Plays findings by second, and what came of them under a scenario of ten minutes.
+    fn judged(lines: &str, said: &[(u64, u64, Finding)], effect: Option<f64>) -> (Vec<Verdict>, Vec<Asked>) {
+        let text = format!("scenario s\nlength 10m\ngpu 1\njob j gpus 0\n{lines}");
+        let scenario = Scenario::parse(&text).unwrap();
+        let mut alerts = Alerts::default();
+        for second in 0..600 {
+            let now: Vec<Finding> =
+                said.iter().filter(|(from, to, _)| (*from..*to).contains(&second)).map(|(.., f)| f.clone()).collect();
+            alerts.step(second, &now);
+        }
+        let effects = vec![(effect, 120); scenario.blames.len()];
+        let asked = alerts.judge(&scenario, &effects, true);
+        (alerts.0.iter().map(|alert| alert.verdict).collect(), asked)
+    }
+
+    #[test]
+    fn an_alert_is_right_false_allowed_or_said_again() {
+        let stall = || finding(RuleId::IoStall, "md0", Some(Cause::Storage));
+        let blame = "blame 2m..5m io_stall md0\n";
+        let (verdicts, asked) = judged(blame, &[(150, 300, stall())], None);
+        assert_eq!((verdicts, asked[0].found, asked[0].latency), (vec![Verdict::Right], true, Some(30)));
+        // A cause is a name too, another object is not the same, and too early is too early.
+        assert_eq!(judged("blame 2m..5m storage\n", &[(150, 300, stall())], None).0, [Verdict::Right]);
+        assert_eq!(judged("blame 2m..5m io_stall md1\n", &[(150, 300, stall())], None).0, [Verdict::False]);
+        assert_eq!(judged(blame, &[(20, 60, stall())], None).0, [Verdict::False]);
+        // It may linger as long as findings do, and no longer.
+        assert_eq!(judged(blame, &[(370, 390, stall())], None).0, [Verdict::Right]);
+        assert_eq!(judged(blame, &[(380, 390, stall())], None).0, [Verdict::False]);
+        // Away for a while and back: one page too many. Another name for the same object is not.
+        assert_eq!(
+            judged(blame, &[(150, 180, stall()), (200, 250, stall())], None).0,
+            [Verdict::Right, Verdict::Again]
+        );
+        let effect = finding(RuleId::BusyButStarved, "md0", Some(Cause::Storage));
+        let (verdicts, asked) = judged(blame, &[(140, 160, effect), (160, 250, stall())], None);
+        assert_eq!((verdicts, asked[0].latency), (vec![Verdict::Right], Some(40)));
+        assert_eq!(judged("may 2m..5m io_stall\n", &[(150, 300, stall())], None).0, [Verdict::Allowed]);
+        assert_eq!(judged("may 2m..5m io_stall\nsilent storage\n", &[(150, 300, stall())], None).0, [Verdict::False]);
+    }
+
+    #[test]
+    fn what_is_too_small_to_be_seen_is_not_there() {
+        let said = [(150, 300, finding(RuleId::IoStall, "md0", None))];
+        assert_eq!(judged("blame 2m..5m io_stall\n", &said, Some(0.03)).0, [Verdict::False]);
+        assert_eq!(judged("blame 2m..5m io_stall\n", &said, Some(0.3)).0, [Verdict::Right]);
+        let (_, asked) = judged("blame 2m..5m kv_saturation\n", &said, Some(0.3));
+        assert_eq!((asked[0].found, asked[0].instead.as_deref()), (false, Some("io_stall md0")));
+    }
+}
