@@ -42,3 +42,5 @@ mod report;
 mod top;
 #[path = "pure/verdicts.rs"]
 mod verdicts;
+#[path = "pure/whole.rs"]
+mod whole;

@@ -135,6 +135,7 @@ impl<'a> Gather<'a> {
         }
         let device = self.device(unit, &family);
         let throttled = device.signals.is_some_and(|signals| signals.clocks.throttled());
+        unit.look(gpu, self.now);
         UnitFacts {
             id: id.clone(),
             name: unit.name(id),
@@ -168,6 +169,8 @@ impl<'a> Gather<'a> {
             listens: holders.found.iter().find_map(|process| process.listens.get()?.first().copied()),
             elsewhere: holders.elsewhere(),
             holders: holders.shown(),
+            vacant_since: unit.vacant_since,
+            declared: unit.record(id, &policy.declared.allocations).is_some(),
             kin: Vec::new(),
             device,
         }

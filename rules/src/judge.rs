@@ -63,7 +63,8 @@ impl Judge {
     /// findings too; after a longer one the own normals alone.
     #[must_use]
     pub fn resume(mut self, policy: &Policy, now: &Tick) -> Option<Self> {
-        let same = Policy { off: policy.off.clone(), ..self.policy.clone() } == *policy;
+        let switches = Policy { off: policy.off.clone(), declared: policy.declared.clone(), ..self.policy.clone() };
+        let same = switches == *policy;
         let (then, now_at) = (&self.window.last.stamp, &now.stamp);
         let age = now_at.realtime.checked_sub(then.realtime).unwrap_or_default();
         if !same || age > LEARNT_FOR {
@@ -142,9 +143,9 @@ impl Judge {
         let units = settle(units, &self.window, &mut self.units, now, &self.policy);
         self.suspect = suspect(&facts, &host, &self.holds);
         let (findings, probes) = (findings(&self.holds), probes(&self.window));
-        let node = self.node.step(&units, &findings, &probes, &self.window, &self.policy);
         self.history.add(&units, &facts);
         self.history.keep(&units);
+        let node = self.node.step(&units, &findings, &probes, (&self.window, &self.signals), &self.policy);
         Judgement {
             stamp: tick.stamp.clone(),
             period: tick.period,

@@ -43,7 +43,7 @@ pub use judgement::{
 };
 pub use ledger::Ledger;
 pub use number::{Micro, Part};
-pub use policy::{Policy, Threshold};
+pub use policy::{Allocation, Declared, Policy, Shape, Threshold};
 pub use rule::{Claim, Outcome, RULES, Rule, Text, View};
 pub use vital::{Vital, VitalKind};
 pub use words::{

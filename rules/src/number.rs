@@ -38,6 +38,12 @@ impl Part {
 pub struct Micro(pub i64);
 
 impl Micro {
+    /// As a float.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        let magnitude = gpuprod_snapshot::units::to_f64(self.0.unsigned_abs()) / 1e6;
+        if self.0 < 0 { -magnitude } else { magnitude }
+    }
     /// From a float; out of range or not a number is the nearest end or 0.
     #[must_use]
     pub fn from_f64(value: f64) -> Self {

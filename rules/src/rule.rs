@@ -9,6 +9,7 @@ use gpuprod_snapshot::units::Nanos;
 use crate::facts::{HostFacts, UnitFacts};
 use crate::{Cause, Evidence, Holder, Part, Policy, Rejected, RuleId, Severity};
 
+pub(crate) mod allocated_without_process;
 pub(crate) mod busy_but_starved;
 pub(crate) mod gpu_fault;
 pub(crate) mod io_stall;
@@ -16,6 +17,7 @@ pub(crate) mod node_fit;
 pub(crate) mod raid_rebuild_impact;
 pub(crate) mod silent_throttling;
 pub(crate) mod squatter;
+pub(crate) mod stranded_capacity;
 
 /// One unit and the host, with the thresholds in force: all that a rule may look at.
 #[derive(Clone, Copy, Debug)]
@@ -153,11 +155,23 @@ pub const RULES: &[Rule] = &[
         text: &io_stall::TEXT,
     },
     Rule {
+        id: RuleId::StrandedCapacity,
+        judge: stranded_capacity::judge,
+        hold: |policy| Hold { enter: policy.stranded_capacity.for_ns, leave: policy.starved_clear_ns },
+        text: &stranded_capacity::TEXT,
+    },
+    Rule {
         id: RuleId::NodeFit,
         judge: node_fit::judge,
         // It has hold times of its own, in both directions.
         hold: |_| Hold { enter: Nanos(0), leave: Nanos(0) },
         text: &node_fit::TEXT,
+    },
+    Rule {
+        id: RuleId::AllocatedWithoutProcess,
+        judge: allocated_without_process::judge,
+        hold: |policy| Hold { enter: policy.allocated_without_process.for_ns, leave: Nanos(0) },
+        text: &allocated_without_process::TEXT,
     },
     Rule { id: RuleId::BusyButStarved, judge: busy_but_starved::judge, hold: starved, text: &busy_but_starved::TEXT },
 ];

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Demand, UnitFacts};
 use crate::gather::{display, find};
 use crate::hold::{Active, Now};
+use crate::policy::Allocation;
 use crate::signals::device::Errors;
 use crate::state::split;
 use crate::usage::Usage;
@@ -54,6 +55,9 @@ pub(crate) struct Unit {
     pub(crate) engine: Option<String>,
     pub(crate) power: PowerNormal,
     pub(crate) deficit_since: Option<Nanos>,
+    /// The driver lists no process on it, and nothing runs on it, since.
+    #[serde(default)]
+    pub(crate) vacant_since: Option<Nanos>,
     #[serde(default)]
     pub(crate) usage: Usage,
     recovered_since: Option<Nanos>,
@@ -102,6 +106,7 @@ impl Units {
                 engine: None,
                 power: PowerNormal::default(),
                 deficit_since: None,
+                vacant_since: None,
                 usage: Usage::default(),
                 recovered_since: None,
                 family: BTreeSet::new(),
@@ -159,6 +164,21 @@ impl Unit {
     /// The same on a device that was found already.
     pub(crate) fn pids_on(&self, gpu: Option<&Gpu>) -> Vec<u32> {
         if self.rest { Vec::new() } else { gpu.map_or_else(Vec::new, |gpu| self.pids_of(gpu)) }
+    }
+
+    /// Takes note of whether anybody is on it. While the driver says nothing, nothing changes.
+    pub(crate) fn look(&mut self, gpu: Option<&Gpu>, now: Nanos) {
+        let Some(gpu) = gpu else { return };
+        let listed = gpu.processes.get().is_some() && !self.rest;
+        let works = self.gi.is_none() && gpu.util.copied().is_some_and(|util| util.0 > 0);
+        let vacant = listed && self.pids_of(gpu).is_empty() && !works;
+        self.vacant_since = vacant.then(|| self.vacant_since.unwrap_or(now));
+    }
+
+    /// Whether a record says that somebody has it.
+    pub(crate) fn record<'a>(&self, id: &UnitId, records: &'a [Allocation]) -> Option<&'a Allocation> {
+        let index = self.index.filter(|_| self.gi.is_none() && !self.rest).map(|index| format!("{index}"));
+        records.iter().find(|record| record.gpu == id.0 || index.as_ref() == Some(&record.gpu))
     }
 
     pub(crate) fn name(&self, id: &UnitId) -> String {
@@ -304,7 +324,7 @@ fn state(
         Some(Cause::Stall) => return State::Stalled,
         _ => {}
     }
-    if unit.allocated(facts) == Some(false) {
+    if unit.allocated(facts) == Some(false) && !facts.declared {
         return State::Unallocated;
     }
     if facts.weight.source == WeightSource::None {

@@ -28,6 +28,8 @@ macro_rules! words {
     };
 }
 
+pub(crate) use words;
+
 words! {
     /// Why a GPU counts as broken.
     Fault {

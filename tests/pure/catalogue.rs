@@ -10,8 +10,9 @@ use gpuprod::own::{Drop, Failure, Lease, Otlp, Own};
 use gpuprod::pipeline::Frame;
 use gpuprod::sink::prometheus::{Form, page};
 use gpuprod::store::Status;
+use gpuprod_rules::node::{Residual, Resource, Room};
 use gpuprod_rules::{
-    Bucket, Cause, Judge, Judgement, Ledger, Part, Policy, Progress, RuleId, State, Weight, WeightSource,
+    Bucket, Cause, Judge, Judgement, Ledger, Micro, Part, Policy, Progress, RuleId, State, Weight, WeightSource,
 };
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Stamp, Tick};
@@ -105,7 +106,28 @@ fn troubled(tick: &Tick) -> (Judgement, Ledger) {
         }
         ledger.charge(&last);
     }
+    whole(&mut last);
     (last, ledger)
+}
+
+/// All that can be said of the node as a whole.
+fn whole(judgement: &mut Judgement) {
+    let residual =
+        |resource| Residual { resource, ratio: Part(500_000), free: Micro(4_000_000), capacity: Micro(8_000_000) };
+    judgement.node.residual = Resource::ALL.iter().copied().map(residual).collect();
+    judgement.node.rooms = Policy::default()
+        .declared
+        .shapes
+        .iter()
+        .map(|shape| Room {
+            shape: shape.name.clone(),
+            jobs: Some(1),
+            binding: Some(Resource::Gpu),
+            gpus: 1,
+            stranded: false,
+            unread: Vec::new(),
+        })
+        .collect();
 }
 
 /// An alert about something else than the node's rules say, and an Alertmanager that takes posts.

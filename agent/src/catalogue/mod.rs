@@ -134,6 +134,7 @@ exact! {
     gpuprod_snapshot::units::Ppb => 9,
     gpuprod_snapshot::units::Celsius => 0,
     gpuprod_rules::Part => 6,
+    gpuprod_rules::Micro => 6,
 }
 macro_rules! plain {
     ($($ty:ty),+) => { $(impl Exact for $ty { fn exact(self) -> Value { Value::Decimal(self.into(), 0) } })+ };

@@ -149,6 +149,18 @@ const KEYS: &[Row] = &[
         "{}",
         "Modes of single rules, for example {raid_rebuild_impact: page}. Rules: ",
     ),
+    (
+        "rules.shapes",
+        "list of shapes",
+        "[{name: inference_1gpu, gpu_milli: 1000, hbm_mib: 16384, storage_mb_per_s: 100, io_cpu_percent: 20, cpu_milli: 4000, memory_mib: 32768}, {name: training_1gpu, gpu_milli: 1000, hbm_mib: 16384, storage_mb_per_s: 200, io_cpu_percent: 20, cpu_milli: 8000, memory_mib: 32768}]",
+        "Jobs that should find room (stranded_capacity). Keys: name, gpu_milli (250 shares a GPU, 8000 takes eight), hbm_mib, storage_mb_per_s, storage_iops, io_cpu_percent, cpu_milli, memory_mib, pcie_mb_per_s, network_mb_per_s.",
+    ),
+    (
+        "rules.allocations",
+        "list of records",
+        "[]",
+        "Who has which GPU, where no reading tells (allocated_without_process), for example [{gpu: '0', owner: job 4711, class: batch}, {gpu: GPU-…, owner: llm, class: serving, standby: true}].",
+    ),
 ];
 
 /// Words for thresholds; a threshold without one is explained in the rules crate's policy file.

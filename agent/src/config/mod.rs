@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use gpuprod_collectors::tree;
-use gpuprod_rules::{Policy, RuleId};
+use gpuprod_rules::{Allocation, Declared, Policy, RuleId, Shape};
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -181,15 +181,26 @@ impl Mode {
 }
 
 /// Rules and thresholds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
     /// Of every rule that `modes` does not name.
     pub mode: Mode,
     /// Of single rules.
     pub modes: BTreeMap<RuleId, Mode>,
+    /// Shapes of jobs that should find room.
+    pub shapes: Vec<Shape>,
+    /// Records of who has which GPU.
+    pub allocations: Vec<Allocation>,
     /// Thresholds.
     pub policy: Policy,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let Declared { shapes, allocations } = Declared::default();
+        Self { mode: Mode::default(), modes: BTreeMap::new(), shapes, allocations, policy: Policy::default() }
+    }
 }
 
 impl Rules {
@@ -203,7 +214,8 @@ impl Rules {
     #[must_use]
     pub fn policy(&self) -> Policy {
         let off = RuleId::ALL.iter().copied().filter(|rule| self.mode_of(*rule) == Mode::Off).collect();
-        Policy { off, ..self.policy.clone() }
+        let declared = Declared { shapes: self.shapes.clone(), allocations: self.allocations.clone() };
+        Policy { off, declared, ..self.policy.clone() }
     }
 }
 
@@ -255,6 +267,8 @@ impl Config {
         if !self.rules.policy.without.is_empty() {
             return wrong("rules.policy.without is no key: gates are taken out by the bench alone");
         }
+        sane::declared(&self.rules.shapes, &self.rules.allocations)
+            .map_err(|what| Error::plain(path, format!("rules.{what}")))?;
         sane::otlp(&self.otlp).map_err(|what| Error::plain(path, format!("otlp.{what}")))?;
         sane::policy(&self.rules.policy).map_err(|what| Error::plain(path, format!("rules.policy.{what}")))
     }

@@ -1,6 +1,6 @@
 //! Values that types allow and that cannot work.
 
-use gpuprod_rules::{Part, Policy};
+use gpuprod_rules::{Allocation, Part, Policy, Shape};
 use gpuprod_snapshot::units::Nanos;
 
 use super::{Alerts, Otlp};
@@ -60,6 +60,29 @@ pub(super) fn policy(policy: &Policy) -> Result<(), String> {
         }
     }
     policy.check_sections()
+}
+
+/// Most shapes, and most records, that are kept.
+const DECLARED: usize = 64;
+
+/// What is wrong with what the operator declares: the key's name and what may stand there.
+pub(super) fn declared(shapes: &[Shape], allocations: &[Allocation]) -> Result<(), String> {
+    let word = |text: &str| (1..=64).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    if shapes.len() > DECLARED || allocations.len() > DECLARED {
+        return Err(format!("shapes and allocations: at most {DECLARED} of each"));
+    }
+    for (place, shape) in shapes.iter().enumerate() {
+        if !word(&shape.name) || shapes.iter().take(place).any(|other| other.name == shape.name) {
+            return Err("shapes: each needs a name of 1 to 64 characters of its own".to_owned());
+        }
+        if shape.gpu_milli == 0 || shape.gpu_milli > 1_000 && shape.gpu_milli % 1_000 != 0 {
+            return Err(format!("shapes: gpu_milli of {} must be 1 to 1000, or whole thousands", shape.name));
+        }
+    }
+    if allocations.iter().any(|record| !word(&record.gpu)) {
+        return Err("allocations: gpu must be a UUID or an index".to_owned());
+    }
+    Ok(())
 }
 
 /// What is wrong with the alerts' section: the key's name and what may stand there.

@@ -79,6 +79,10 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) mounts: BTreeSet<String>,
     /// Bytes per second that the workload moves, by device number.
     pub(crate) io_by_device: BTreeMap<(u32, u32), f64>,
+    /// The driver lists no process on it, and nothing runs on it, since.
+    pub(crate) vacant_since: Option<Nanos>,
+    /// By the operator's word somebody has it.
+    pub(crate) declared: bool,
     /// The other units of the same workload.
     pub(crate) kin: Vec<Kin>,
     /// The GPU as a device.

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Gate, Part, RuleId};
 
+mod declared;
 pub(crate) mod table;
 
+pub use declared::{Allocation, Declared, Shape};
 pub use table::Threshold;
 
 table::sections! {
@@ -23,6 +25,9 @@ pub struct Policy {
     /// Gates that are taken out: for measuring what each is worth, and no config key.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub without: BTreeSet<Gate>,
+    /// What the operator says of the node (config: `rules.shapes`, `rules.allocations`).
+    #[serde(skip)]
+    pub declared: Declared,
     /// Length of a block: means over 5 s take out the autocorrelation that makes change-point tests cry wolf.
     pub block_ns: Nanos,
     /// Healthy blocks before an own baseline may be used (two minutes).
@@ -59,12 +64,15 @@ rules {
     silent_throttling,
     raid_rebuild_impact,
     io_stall,
+    stranded_capacity,
     node_fit,
+    allocated_without_process,
     busy_but_starved,
 }
 default {
     off: BTreeSet::new(),
     without: BTreeSet::new(),
+    declared: Declared::default(),
     block_ns: Nanos::from_secs(5),
     baseline_min_blocks: 24,
     starved_warn: Part(150_000),

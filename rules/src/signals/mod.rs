@@ -1,6 +1,7 @@
 //! The shared tables: what was learnt about engines, disks and arrays. Rules read them and hold nothing.
 
 pub(crate) mod exact;
+pub(crate) mod node;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -47,6 +48,9 @@ pub(crate) struct Signals {
     /// GPUs as devices.
     #[serde(default)]
     pub(crate) devices: device::Devices,
+    /// Of the node as a whole.
+    #[serde(default)]
+    pub(crate) node: node::NodeSignals,
     block: Option<u64>,
 }
 
@@ -168,6 +172,7 @@ impl Signals {
         }
         if tick.block.is_some() {
             self.storage(window);
+            self.node.update(window);
         }
         if tick.fs.is_some() {
             self.remote(window);
@@ -178,6 +183,7 @@ impl Signals {
     pub(crate) fn rest(&mut self) {
         self.block = None;
         self.devices.rest();
+        self.node.rest();
         for engine in self.engines.values_mut() {
             engine.reference.values_mut().for_each(Track::rest);
             engine.ratio.rest();
@@ -194,6 +200,7 @@ impl Signals {
 
     fn close(&mut self, start: Nanos, suspect: &Suspect, policy: &Policy) {
         self.devices.close(start, policy);
+        self.node.close(start, suspect, policy);
         for (url, engine) in &mut self.engines {
             let healthy = !suspect.engines.contains(url);
             for track in engine.reference.values_mut() {
