@@ -38,6 +38,8 @@ mod recording;
 mod replay;
 #[path = "pure/report.rs"]
 mod report;
+#[path = "pure/resume.rs"]
+mod resume;
 #[path = "pure/top.rs"]
 mod top;
 #[path = "pure/verdicts.rs"]

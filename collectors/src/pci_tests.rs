@@ -188,11 +188,32 @@ fn a_device_of_unknown_place_is_at_unknown_distance() {
 }
 
 proptest! {
+    /// Hostile text is malformed, not another number.
     #[test]
-    fn no_text_of_an_attribute_is_too_strange(text in "\\PC*", number in "[0-9]{0,12}[. ]?[0-9]{0,12} ?(GT/s)?") {
-        for text in [text, number] {
-            let _ = (speed(&text), width(&text), aer_total(&text, "TOTAL_ERR_COR"), path_of(Path::new(&text)));
-            let _ = PciAddress::parse(&text);
-        }
+    fn no_text_of_an_attribute_is_too_strange(text in "\\PC*") {
+        // A number at its beginning is what is looked for.
+        let text = format!("x{text}");
+        prop_assert_eq!(speed(&text), Reading::Missing(Missing::Malformed));
+        prop_assert_eq!(width(&text), Reading::Missing(Missing::Malformed));
+        prop_assert_eq!(PciAddress::parse(&text), None);
+        let (root, bridges) = path_of(Path::new(&text));
+        prop_assert!(root.is_none_or(|root| root.starts_with("pci") && text.contains(&root)) && bridges.len() <= text.len());
+        prop_assert_eq!(aer_total(&format!("{text}\nTOTAL_ERR_COR 42\n"), "TOTAL_ERR_COR"), Some(42));
+    }
+
+    /// What the kernel writes is read exactly, whatever the numbers.
+    #[test]
+    fn numbers_are_read_as_written(whole in 0_u32..4_000_000, places in "[0-9]{1,3}", lanes in 0_u32..400, total: u64) {
+        let thousandths = whole * 1000 + format!("{places:0<3}").parse::<u32>().unwrap();
+        prop_assert_eq!(speed(&format!("{whole}.{places} GT/s PCIe")), Reading::Value(MegaTransfers(thousandths)));
+        let known = match lanes {
+            0 | 255 => Reading::Missing(Missing::Unsupported),
+            63 => Reading::Missing(Missing::Gone),
+            1..=32 => Reading::Value(lanes),
+            _ => Reading::Missing(Missing::Malformed),
+        };
+        prop_assert_eq!(width(&lanes.to_string()), known);
+        let page = format!("RxErr 3\nTOTAL_ERR_COR {total}\n");
+        prop_assert_eq!(aer_total(&page, "TOTAL_ERR_COR"), Some(total));
     }
 }

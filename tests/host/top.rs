@@ -27,7 +27,7 @@ fn a_time_that_has_passed_is_shown_as_it_was() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/scenarios/raid_rebuild_serving.scn");
     let scenario = gpuprod_sim::load(&path).unwrap();
     let budget = Budget { bytes: 100 << 20, host: "node7".to_owned() };
-    let mut writer = Writer::open(&scratch.0.join("store/history"), budget).unwrap();
+    let mut writer = Writer::open(&scratch.0.join("store/history"), budget.clone()).unwrap();
     for tick in scenario.ticks() {
         writer.write(&tick).unwrap();
     }
@@ -40,6 +40,27 @@ fn a_time_that_has_passed_is_shown_as_it_was() {
     assert!(during.contains("the rebuild of md0 starves all 8 GPUs since 02:10:0"), "{during}");
     let (before, _, _) = page("2026-03-01T02:09:00Z");
     assert!(before.contains("nothing is wrong") && before.contains("2026-03-01T02:0"), "{before}");
+    // A segment that is damaged is a gap, and the gap is said, with its name.
+    let files = gpuprod::history::segments(&scratch.0.join("store/history")).unwrap();
+    let broken = files[0].path.to_str().unwrap();
+    let mut bytes = std::fs::read(broken).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].fill(0xff);
+    std::fs::write(broken, bytes).unwrap();
+    let (out, err, code) = page("2026-03-01T02:12:00Z");
+    // 02:12 is beyond the middle: nothing is left of it, and that is said too.
+    assert!(code == Some(1) && out.is_empty(), "{out}{err}");
+    assert!(err.contains("no history from") && err.contains(&format!("{broken} is damaged: ")), "{err}");
+    let mut writer = Writer::open(&scratch.0.join("store/history"), budget.clone()).unwrap();
+    scenario
+        .ticks()
+        .filter(|tick| tick.stamp.realtime.0 >= 1_772_331_100_000_000_000)
+        .for_each(|tick| writer.write(&tick).unwrap());
+    drop(writer);
+    let (out, err, code) = page("2026-03-01T02:12:00Z");
+    assert!(code == Some(0) && out.contains("2026-03-01T02:1"), "{out}{err}");
+    assert!(err.starts_with(&format!("note: skipped in the history: {broken} is damaged: ")), "{err}");
+    assert!(err.contains("line") && err.lines().count() == 1, "{err}");
     // After the last tick there is nothing, and that is said; so is a time that is none.
     let (_, err, code) = page("1s");
     assert!(code == Some(1) && err.contains("no history from"), "{err}");

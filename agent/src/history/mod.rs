@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use gpuprod_snapshot::units::Nanos;
 
-pub use read::{Between, between};
+pub use read::{Between, Damaged, between};
 pub use write::{Budget, Writer};
 
 /// The directory's name in the store's directory.

@@ -1,6 +1,7 @@
 //! Reads the history: the ticks between two instants of the wall clock, across segments.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
 use gpuprod_snapshot::Tick;
@@ -9,12 +10,22 @@ use gpuprod_snapshot::units::Nanos;
 use super::{Segment, segments};
 use crate::recording::{Error, Recording};
 
+/// A segment, or the rest of one, that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is damaged", path.display())]
+pub struct Damaged {
+    /// Which.
+    pub path: PathBuf,
+    /// What is wrong, and after which line.
+    pub source: Error,
+}
+
 /// Ticks in the order in which they were taken. A segment that is damaged gives one error, and the next goes on.
 pub struct Between {
     from: Nanos,
     to: Nanos,
     ahead: IntoIter<Segment>,
-    open: Option<Recording>,
+    open: Option<(Recording, PathBuf)>,
     /// The last sample of every source so far: the first tick carries those from before.
     known: Tick,
     displaced: Tick,
@@ -44,28 +55,29 @@ pub fn between(dir: &Path, from: Nanos, to: Nanos) -> Result<Between, Error> {
 }
 
 impl Between {
-    /// The next segment that can be read; none when there is no more.
-    fn turn(&mut self) -> Option<Result<Recording, Error>> {
+    /// The next segment that is there; none when there is no more.
+    fn turn(&mut self) -> Option<Result<(Recording, PathBuf), Damaged>> {
         loop {
-            let segment = self.ahead.next()?;
-            match Recording::open(&segment.path) {
-                // Torn before its first line was written; or gone for want of room since it was listed.
-                Err(Error::NotARecording | Error::Open { .. }) => {}
-                opened => return Some(opened),
+            let path = self.ahead.next()?.path;
+            match Recording::open(&path) {
+                // Gone for want of room since it was listed, or killed before its first line was written.
+                Err(_) if fs::metadata(&path).map_or(true, |meta| meta.len() == 0) => {}
+                Ok(recording) => return Some(Ok((recording, path))),
+                Err(source) => return Some(Err(Damaged { path, source })),
             }
         }
     }
 }
 
 impl Iterator for Between {
-    type Item = Result<Tick, Error>;
+    type Item = Result<Tick, Damaged>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let Some(recording) = &mut self.open else {
+            let Some((recording, path)) = &mut self.open else {
                 match self.turn()? {
-                    Ok(recording) => self.open = Some(recording),
-                    Err(error) => return Some(Err(error)),
+                    Ok(open) => self.open = Some(open),
+                    Err(damaged) => return Some(Err(damaged)),
                 }
                 continue;
             };
@@ -74,9 +86,10 @@ impl Iterator for Between {
                     self.open = None;
                     continue;
                 }
-                Some(Err(error)) => {
+                Some(Err(source)) => {
+                    let path = std::mem::take(path);
                     self.open = None;
-                    return Some(Err(error));
+                    return Some(Err(Damaged { path, source }));
                 }
                 Some(Ok(tick)) => tick,
             };

@@ -16,8 +16,10 @@ mod view;
 mod web;
 mod words;
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use gpuprod_snapshot::units::Nanos;
@@ -120,11 +122,11 @@ pub fn command(
     let found = if from.is_none() { found(&settings, err)? } else { None };
     if !once && blind.is_none() {
         let agent = || found.map(|(path, _)| From::Attached(Address::Socket(path)));
-        return run(settings, from.or_else(agent).unwrap_or(From::Own), &ends()?, out);
+        return run(settings, from.or_else(agent).unwrap_or(From::Own), &ends()?, (out, err));
     }
     let host = settings.host_name();
     let text = match (from, found) {
-        (Some(From::History(since)), _) => page_of(since, &settings)?,
+        (Some(From::History(since)), _) => page_of(since, &settings, err)?,
         (Some(From::File(path)), _) => {
             let (frame, host) = last(&path, &settings)?;
             page(&frame, &host)
@@ -141,7 +143,7 @@ pub fn command(
 ///
 /// # Errors
 /// When it cannot be read, or the terminal goes away.
-pub fn run(settings: Settings, from: From, stop: &Stop, out: &mut dyn Write) -> Result<()> {
+pub fn run(settings: Settings, from: From, stop: &Stop, (out, err): (&mut dyn Write, &mut dyn Write)) -> Result<()> {
     let clock = Clock::new(&settings.host);
     let host = settings.host_name();
     match from {
@@ -161,8 +163,11 @@ pub fn run(settings: Settings, from: From, stop: &Stop, out: &mut dyn Write) -> 
             screen::show(&mut view, Feed::Live(news), &clock, stop, out)
         }
         From::History(since) => {
-            let (player, _) = past(since, &settings, clock.stamp().realtime)?;
-            play(player, view(host, Origin::Recording("history".to_owned())), &clock, stop, out)
+            let Past { player, skipped, .. } = past(since, &settings, clock.stamp().realtime)?;
+            let played = play(player, view(host, Origin::Recording("history".to_owned())), &clock, stop, out);
+            // When the screen is gone: what is written beside it would stand in it.
+            skipped.tell(err)?;
+            played
         }
         From::File(path) => {
             let header = Recording::open(&path)?.header().clone();
@@ -174,11 +179,48 @@ pub fn run(settings: Settings, from: From, stop: &Stop, out: &mut dyn Write) -> 
     }
 }
 
+/// The store's history from a time on.
+pub struct Past {
+    /// Plays it; what is before the time is judged unseen.
+    pub player: Player,
+    /// The time.
+    pub from: Nanos,
+    /// What cannot be read of it.
+    pub skipped: Skipped,
+}
+
+/// Segments that cannot be read, as far as they were met: each is a gap in what is shown.
+#[derive(Clone, Debug, Default)]
+pub struct Skipped(Arc<Mutex<BTreeMap<PathBuf, String>>>);
+
+impl Skipped {
+    fn add(&self, damaged: history::Damaged) {
+        let path = damaged.path.clone();
+        let why = format!("{:#}", anyhow::Error::new(damaged));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, why);
+    }
+
+    /// `; FILE is damaged: why`, for each.
+    fn words(&self) -> String {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().map(|why| format!("; {}", text::clean(why))).collect()
+    }
+
+    /// One line for each.
+    ///
+    /// # Errors
+    /// When the output is gone.
+    pub fn tell(&self, err: &mut dyn Write) -> std::io::Result<()> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().try_for_each(|why| writeln!(err, "note: skipped in the history: {}", text::clean(why)))
+    }
+}
+
 /// The store's history around a time: what is before it is judged too, so that own normals are known then.
 ///
 /// # Errors
 /// When there is no history from then on.
-pub fn past(since: Since, settings: &Settings, now: Nanos) -> Result<(Player, Nanos)> {
+pub fn past(since: Since, settings: &Settings, now: Nanos) -> Result<Past> {
     let from = match since {
         Since::Ago(ago) => now.saturating_sub(ago),
         Since::At(instant) => instant,
@@ -187,32 +229,38 @@ pub fn past(since: Since, settings: &Settings, now: Nanos) -> Result<(Player, Na
     let dir = store.join(history::DIR);
     let shown = format!("{} (the agent's store keeps it there; --config names another)", dir.display());
     let begin = from.saturating_sub(WARM);
+    let skipped = Skipped::default();
+    let ours = skipped.clone();
     let open = move || -> Result<Ticks> {
+        let ours = ours.clone();
         let ticks =
             history::between(&dir, begin, now).with_context(|| format!("read the history in {}", dir.display()))?;
         // A damaged segment is a gap, and the ledger books gaps; the next segment goes on.
-        Ok(Box::new(ticks.filter_map(|tick| tick.ok().map(Ok))))
+        Ok(Box::new(ticks.filter_map(move |tick| tick.map_err(|damaged| ours.add(damaged)).ok().map(Ok))))
     };
     anyhow::ensure!(
         open()?.any(|tick| tick.is_ok_and(|tick| tick.stamp.realtime >= from)),
-        "no history from {} on in {shown}",
-        text::utc(from)
+        "no history from {} on in {shown}{}",
+        text::utc(from),
+        skipped.words()
     );
-    Ok((Player::new(open, settings.config.rules.policy(), 1, Nanos(0))?.from(from), from))
+    let player = Player::new(open, settings.config.rules.policy(), 1, Nanos(0))?.from(from);
+    Ok(Past { player, from, skipped })
 }
 
 /// The page of a time that has passed.
 ///
 /// # Errors
 /// When there is no history from then on.
-pub fn page_of(since: Since, settings: &Settings) -> Result<String> {
+pub fn page_of(since: Since, settings: &Settings, err: &mut dyn Write) -> Result<String> {
     let now = Clock::new(&settings.host).stamp().realtime;
-    let (mut player, from) = past(since, settings, now)?;
+    let Past { mut player, from, skipped } = past(since, settings, now)?;
     let mut last = None;
     loop {
         // What stood at that time is what the last tick up to it said.
         last = player.advance(true, |_| {})?.or(last);
         if !player.playing().seeking {
+            skipped.tell(err)?;
             let frame = last.with_context(|| format!("no tick of the history is at {}", text::utc(from)))?;
             return Ok(page(&frame, &settings.host_name()));
         }

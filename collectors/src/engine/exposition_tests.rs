@@ -133,12 +133,26 @@ proptest! {
         }
     }
 
+    /// Whatever stands on a page: what is before it and after it is read, and each line costs itself alone.
     #[test]
     fn hostile_pages(page in "\\PC{0,200}", crooked in "([a-z:]{1,3}|[{}=\",\\\\ #\n\r\t]|[0-9.e+-]{1,4}|NaN|é){0,60}") {
         for text in [page, crooked] {
-            for line in lines(&text) {
-                if let Line::Sample(sample) = line {
-                    let _ = labels(sample);
+            let whole = format!("before 1\n{text}\nafter{{of=\"it\"}} 2\n");
+            let read: Vec<_> = lines(&whole).collect();
+            let told = whole.split('\n').filter(|line| !line.trim_matches(blank).is_empty()).count();
+            prop_assert!(read.len() <= told, "{read:?}");
+            prop_assert_eq!(read[0], Line::Sample(one("before 1\n").unwrap()));
+            let ends = text.split('\n').any(|line| line.trim_matches(blank).trim_start_matches('#').trim() == "EOF");
+            let Some(Line::Sample(last)) = read.last() else { return Err(TestCaseError::fail(format!("{read:?}"))) };
+            prop_assert!(ends || (last.name == "after" && &*last.labels.get("of") == "it"), "{read:?}");
+            for line in &read[1..read.len() - 1] {
+                match line {
+                    Line::Bad(line) => prop_assert!(text.contains(line)),
+                    Line::Type { name, kind } => prop_assert!(text.contains(name) && text.contains(kind)),
+                    Line::Sample(sample) => {
+                        let _ = labels(*sample);
+                        prop_assert!(!sample.name.is_empty() && text.contains(sample.name), "{sample:?}");
+                    }
                 }
             }
         }

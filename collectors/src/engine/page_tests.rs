@@ -218,12 +218,37 @@ fn what_is_no_page_says_so() {
 proptest! {
     #[test]
     fn hostile_pages(text in "((ray_)?(vllm[:_]|sglang:|nv_inference_)?(num_requests_running|time_to_first_token_seconds(_bucket|_sum|_count)?|kv_cache_usage_perc|cache_config_info|engine_sleep_state)?([{](le|priority|tp_rank|num_gpu_blocks|block_size)=\"[0-9.e+NaInf-]{0,6}\"[}])? ?[0-9.e+NaInf-]{0,8}\n){0,30}") {
-        let _ = read(&text);
+        // No line is lost or counted twice, and what no hostile line names is read as it stands.
+        let text = text + "vllm:num_requests_waiting{engine=\"0\"} 7\n";
+        let engine = read(&text).unwrap();
+        let lines = text.split('\n').filter(|line| !line.trim_matches([' ', '\t', '\r']).is_empty()).count();
+        let size = engine.page.get().unwrap();
+        prop_assert_eq!(size.samples + size.bad_lines, lines as u64);
+        prop_assert_eq!(size.bytes, text.len() as u64);
+        match engine.kind {
+            Reading::Value(EngineKind::Vllm) => prop_assert_eq!(engine.waiting, Reading::Value(7)),
+            Reading::Value(EngineKind::Sglang) => prop_assert!(text.contains("sglang:")),
+            Reading::Value(EngineKind::Triton) => prop_assert!(text.contains("nv_inference_")),
+            kind => return Err(TestCaseError::fail(format!("{kind:?} of {text}"))),
+        }
     }
 
+    /// A list is read exactly when it is one: TensorRT-LLM's page is JSON, an array of objects.
     #[test]
-    fn hostile_lists(text in "\\[[\\[{}\",:0-9a-zA-Z]{0,60}\\]?") {
-        let _ = read(&text);
+    fn hostile_lists(text in "\\[[\\[{}\",:0-9a-zA-Z]{0,60}\\]?|\\[(\\{(\"(iter|numActiveRequests|x)\":[0-9]{1,3})?\\},?){0,3}\\]") {
+        let objects = serde_json::from_str::<Vec<serde_json::Map<String, Value>>>(&text);
+        match read(&text) {
+            Ok(engine) => {
+                prop_assert_eq!(engine.kind, Reading::Value(EngineKind::TensorRtLlm));
+                let objects = objects.unwrap();
+                let last = objects.last().and_then(|last| last.get("numActiveRequests")?.as_u64());
+                prop_assert_eq!(engine.running.copied(), last);
+            }
+            Err((missing, why)) => {
+                prop_assert_eq!(missing, Missing::Malformed);
+                prop_assert!(objects.is_err() && why.starts_with("not a metrics page"), "{why}: {text}");
+            }
+        }
     }
 }
 
