@@ -110,7 +110,7 @@ impl Active {
             let onset = self.claim.onset;
             // While the victim recovers, the readings go back to normal: the finding keeps the last ones that show
             // what it says.
-            self.claim = if !blames || claim.deficit >= policy.starved_warn {
+            self.claim = if !blames || claim.cause.is_none() || claim.deficit >= policy.starved_warn {
                 Claim { severity, onset, ..claim }
             } else {
                 Claim { pressure: claim.pressure, ..self.claim.clone() }

@@ -11,9 +11,14 @@ use crate::{Cause, Evidence, Holder, Part, Policy, Rejected, RuleId, Severity};
 
 pub(crate) mod allocated_without_process;
 pub(crate) mod busy_but_starved;
+pub(crate) mod engine_stall;
 pub(crate) mod gpu_fault;
 pub(crate) mod io_stall;
+pub(crate) mod kv_saturation;
 pub(crate) mod node_fit;
+pub(crate) mod preemption_thrash;
+pub(crate) mod queue_instability;
+mod queueing;
 pub(crate) mod raid_rebuild_impact;
 pub(crate) mod silent_throttling;
 pub(crate) mod squatter;
@@ -153,6 +158,31 @@ pub const RULES: &[Rule] = &[
         judge: io_stall::judge,
         hold: |policy| Hold { enter: policy.io_stall.for_ns, leave: policy.io_stall.clear_ns },
         text: &io_stall::TEXT,
+    },
+    Rule {
+        id: RuleId::EngineStall,
+        judge: engine_stall::judge,
+        // The rule looks at how long it lasts.
+        hold: |policy| Hold { enter: Nanos(0), leave: policy.engine_stall.clear_ns },
+        text: &engine_stall::TEXT,
+    },
+    Rule {
+        id: RuleId::QueueInstability,
+        judge: queue_instability::judge,
+        hold: |policy| Hold { enter: Nanos(0), leave: policy.queue_instability.clear_ns },
+        text: &queue_instability::TEXT,
+    },
+    Rule {
+        id: RuleId::KvSaturation,
+        judge: kv_saturation::judge,
+        hold: |policy| Hold { enter: Nanos(0), leave: policy.kv_saturation.clear_ns },
+        text: &kv_saturation::TEXT,
+    },
+    Rule {
+        id: RuleId::PreemptionThrash,
+        judge: preemption_thrash::judge,
+        hold: |policy| Hold { enter: Nanos(0), leave: policy.preemption_thrash.clear_ns },
+        text: &preemption_thrash::TEXT,
     },
     Rule {
         id: RuleId::StrandedCapacity,

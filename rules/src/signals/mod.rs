@@ -19,6 +19,7 @@ use crate::{Policy, entries};
 use exact::Exact;
 
 pub(crate) mod device;
+pub(crate) mod engine_load;
 
 /// Prompt tokens cost about a tenth of generated ones: prefill is bound by arithmetic and runs thousands of
 /// tokens a step, decode is bound by memory and runs one per sequence. A prior until both rates are learnt apart.
@@ -51,6 +52,9 @@ pub(crate) struct Signals {
     /// Of the node as a whole.
     #[serde(default)]
     pub(crate) node: node::NodeSignals,
+    /// What engines had to do lately, by URL.
+    #[serde(default, with = "entries")]
+    pub(crate) load: BTreeMap<String, engine_load::EngineLoad>,
     block: Option<u64>,
 }
 
@@ -190,6 +194,7 @@ impl Signals {
             engine.trail.clear();
             engine.exact.rest();
         }
+        self.load.values_mut().for_each(engine_load::EngineLoad::rest);
         for storage in self.disks.values_mut().chain(self.arrays.values_mut()).chain(self.mounts.values_mut()) {
             storage.latency.rest();
             storage.in_flight.rest();
@@ -207,6 +212,9 @@ impl Signals {
                 track.close(start, healthy, policy);
             }
             engine.ratio.close(start, healthy, policy);
+        }
+        for (url, load) in &mut self.load {
+            load.close(start, !suspect.engines.contains(url), policy);
         }
         for (name, disk) in &mut self.disks {
             disk.close(start, !suspect.disks.contains(name), policy);
@@ -229,6 +237,7 @@ impl Signals {
             };
             let signals = self.engines.entry(engine.url.clone()).or_insert_with(EngineSignals::new);
             signals.step(before, engine, policy);
+            self.load.entry(engine.url.clone()).or_default().step(before, engine, policy);
         }
     }
 

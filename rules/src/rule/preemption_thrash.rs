@@ -1,0 +1,108 @@
+//! The engine throws work away: requests are preempted and computed again, or swapped to the host and back.
+
+use alloc::format;
+
+use gpuprod_snapshot::engine::Engine;
+use gpuprod_snapshot::units::{Nanos, to_f64};
+
+use super::queueing::{before_deficit, claim, costs, evidence, fresh};
+use super::{Claim, Outcome, Text, View};
+use crate::policy::table::thresholds;
+use crate::signals::engine_load::EngineLoad;
+use crate::{Cause, Micro, Part, Severity};
+
+thresholds! {
+    /// Thresholds of `preemption_thrash`.
+    pub struct Thresholds {
+        /// Preemptions per second from which it may thrash; single ones are a full cache's ordinary life.
+        rate: f64 = 0.1, 0.0..=10_000.0;
+        /// Useful part of all tokens that are computed, in millionths, below which it does.
+        goodput: Part = Part(900_000), Part(0)..=Part::ONE;
+        /// Share of half a minute, in millionths, in which requests must be swapped out (engines that swap).
+        swapped: Part = Part(800_000), Part(0)..=Part::ONE;
+        /// How long it must last.
+        for_ns: Nanos = Nanos::from_secs(30), Nanos::from_secs(5)..=Nanos::from_secs(3_600);
+        /// How long it must be over before the finding ends.
+        clear_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
+    }
+}
+
+pub(super) const TEXT: Text = Text {
+    means: "The engine takes in more than its cache holds, and throws work away: requests are preempted and computed again \
+            (recompute), or swapped to the host's memory and back (swap).",
+    inputs: "Preemptions, KV usage and size, running and swapped requests, tokens of the engine's page; progress against its own \
+             normal.",
+    formula: "recompute: rate preemptions per second and more over for_ns, and less than goodput of the computed tokens is useful; \
+              what is computed again is a preemption's share of the tokens in the cache. swap: requests are swapped out for \
+              swapped of for_ns and progress is below its normal. Ends after clear_ns.",
+    silent: "Rare preemptions: a full cache's ordinary life.",
+    advice: "Lower max-num-seqs, or the longest context, so that what is admitted fits; a faster GPU does not help.",
+    blind: "The exact tokens that are computed again (no page shows them).",
+};
+
+pub(super) fn judge(view: &View<'_>) -> Outcome {
+    let (engine, load) = match fresh(view) {
+        Ok(found) => found,
+        Err(outcome) => return *outcome,
+    };
+    let rule = &view.policy.preemption_thrash;
+    let swaps = load.share(rule.for_ns, |second| second.swapped.is_some_and(|swapped| swapped > 0));
+    if engine.preemptions.get().is_none() && engine.swapped.get().is_none() {
+        return Outcome::Unsupported("the engine's page shows neither preemptions nor swapped requests".into());
+    }
+    let Some(swaps) = swaps else { return Outcome::Suspended("too little was seen".into()) };
+    if swaps >= rule.swapped && view.unit.deficit_since.is_some() {
+        let swapped = load.seconds.back().and_then(|second| second.swapped).unwrap_or(0);
+        let summary =
+            format!("{swapped} requests are swapped out to the host's memory, and progress is below its normal");
+        let proof = alloc::vec![evidence("requests swapped out", &engine.url, f64::from(swapped), "requests")];
+        return speak(view, engine, load, ("swap", summary, proof, swaps));
+    }
+    let rate = load.rate(rule.for_ns, |second| second.preempted.unwrap_or(0)).unwrap_or(0.0);
+    if rate < rule.rate {
+        return Outcome::Silent;
+    }
+    let Some(useful) = goodput(engine, load, rate, rule.for_ns) else {
+        return Outcome::Suspended("neither the size of the cache nor prompts tell how much is computed again".into());
+    };
+    if useful >= rule.goodput {
+        return Outcome::Silent;
+    }
+    let summary = format!(
+        "{} preemptions per second: {} % of the computed tokens are useful",
+        Micro::from_f64(rate),
+        Micro::from_f64(useful.as_fraction() * 100.0)
+    );
+    let proof = alloc::vec![
+        evidence("preemptions", &engine.url, rate, "/s"),
+        evidence("useful part of the computed tokens", &engine.url, useful.as_fraction() * 100.0, "%"),
+    ];
+    speak(view, engine, load, ("recompute", summary, proof, useful.rest()))
+}
+
+type Words = (&'static str, alloc::string::String, alloc::vec::Vec<crate::Evidence>, Part);
+
+fn speak(view: &View<'_>, engine: &Engine, load: &EngineLoad, (variant, summary, proof, pressure): Words) -> Outcome {
+    let since = load.full.0.unwrap_or(view.host.now);
+    let first = before_deficit(view, since);
+    Outcome::Claim(Claim {
+        variant: Some(variant.into()),
+        cause: if first { costs(view, Cause::Kv) } else { None },
+        pressure,
+        summary,
+        evidence: proof,
+        advice: TEXT.advice.into(),
+        ..claim(view, engine, if first { Severity::Warn } else { Severity::Info }, since)
+    })
+}
+
+/// Useful part of the tokens that are computed. A preempted request loses what it has in the cache: on average the
+/// cache's tokens over the requests that run.
+fn goodput(engine: &Engine, load: &EngineLoad, rate: f64, stretch: Nanos) -> Option<Part> {
+    let tokens = load.rate(stretch, |second| second.generated.saturating_add(second.prompt))?;
+    let last = load.seconds.back()?;
+    let capacity = to_f64(engine.kv_capacity_tokens.copied()?);
+    let each = capacity * last.kv?.as_fraction() / f64::from(last.running.max(1));
+    let all = tokens + rate * each;
+    (all > 0.0).then(|| Part::from_fraction(tokens / all))
+}
