@@ -138,7 +138,7 @@ is_("the agent starts on it", "books-start", "0")
 rows = [line.split(",") for line in text("books-during.csv").splitlines()]
 lasted = float(rows[-1][0]) - float(rows[0][0]) if rows else 0
 ticking = sum(row[4] == "ticks" for row in rows)
-claim("while its disk hangs, every page is served", len(rows) >= 15 and lasted > 50 and all(row[3] != "none" for row in rows),
+claim("while its disk hangs, every page is served", len(rows) >= 5 and lasted > 45 and all(row[3] != "none" for row in rows),
       f"{len(rows)} pages in {lasted:.0f} s")
 # /healthz says so when the last tick is old; a tick's own time moves with every page.
 stamps = [float(row[3]) for row in rows if row[3] != "none"]
@@ -175,7 +175,7 @@ unseen = sum(s - before.get(k, 0) for k, s in after.items() if k[1] == "unknown"
 claim("none of them as unknown", len(units) == 2 and unseen < 3, f"{unseen:.1f} s")
 claim("no counter went back", bool(before) and all(after.get(k, 0) >= s for k, s in before.items()), "")
 is_("it ends", "books-stop", "0")
-within("soon", "books-stop-took", 5)
+within("soon", "books-stop-took", 10)
 
 for phase in ("start", "reload", "stop"):
     claim(f"no warning in the journal ({phase})", text(f"warnings-{phase}").strip() == "", text(f"warnings-{phase}").strip()[:200])
