@@ -243,7 +243,8 @@ impl Deviation {
     }
 }
 
-fn push<T>(ring: &mut VecDeque<T>, value: T, capacity: usize) {
+/// Appends to a ring of this capacity.
+pub(crate) fn push<T>(ring: &mut VecDeque<T>, value: T, capacity: usize) {
     if ring.len() >= capacity {
         ring.pop_front();
     }

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::rule::{Claim, Hold, Outcome};
+use crate::rule::{Claim, Hold, Outcome, RULES};
 use crate::{Cause, Policy, RuleId, Severity, UnitId, entries};
 
 /// Holds of all rules, by rule and unit.
@@ -24,6 +24,9 @@ pub(crate) struct Active {
     pub(crate) since_realtime: Nanos,
     /// Whether the claim was made on this very tick.
     pub(crate) current: bool,
+    /// GPU time that its cause has cost since then.
+    #[serde(default)]
+    pub(crate) lost: Nanos,
     quiet_since: Option<Nanos>,
 }
 
@@ -41,6 +44,15 @@ impl Holds {
 
     pub(crate) fn get(&self, rule: RuleId, unit: &UnitId) -> Option<&Active> {
         self.active.get(&(rule, unit.clone()))
+    }
+
+    /// What every rule says of one unit.
+    pub(crate) fn of(&self, unit: &UnitId) -> impl Iterator<Item = (RuleId, &Active)> {
+        RULES.iter().filter_map(move |rule| Some((rule.id, self.get(rule.id, unit)?)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&(RuleId, UnitId), &mut Active)> {
+        self.active.iter_mut()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&(RuleId, UnitId), &Active)> {
@@ -123,7 +135,14 @@ impl Active {
     }
 
     fn begin(claim: Claim, now: Now) -> Self {
-        Self { claim, since: now.boottime, since_realtime: now.realtime, current: true, quiet_since: None }
+        Self {
+            claim,
+            since: now.boottime,
+            since_realtime: now.realtime,
+            current: true,
+            lost: Nanos(0),
+            quiet_since: None,
+        }
     }
 }
 

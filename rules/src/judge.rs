@@ -1,6 +1,5 @@
 //! From tick to judgement.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -18,9 +17,7 @@ use crate::rule::{Outcome, RULES, View};
 use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
-use crate::{
-    Cause, Finding, Holder, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, UnitId, vital,
-};
+use crate::{Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, merge, vital};
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
 const LEARNT_FOR: Nanos = Nanos::from_secs(7 * 24 * 3600);
@@ -138,11 +135,12 @@ impl Judge {
                         && !active.current;
                 (blames && !over).then_some(active)
             });
-            (unit, blame)
+            (unit, blame, merge::shares(&self.holds, &unit.id))
         });
         let units = settle(units, &self.window, &mut self.units, now, &self.policy);
         self.suspect = suspect(&facts, &host, &self.holds);
-        let (findings, probes) = (findings(&self.holds), probes(&self.window));
+        merge::charge(&mut self.holds, &units, self.history.step());
+        let (findings, probes) = (merge::findings(&self.holds), probes(&self.window));
         self.history.add(&units, &facts);
         self.history.keep(&units);
         let node = self.node.step(&units, &findings, &probes, (&self.window, &self.signals), &self.policy);
@@ -198,63 +196,6 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         }
     }
     suspect
-}
-
-/// Processes that one finding names at most.
-const MOST_HOLDERS: usize = 64;
-
-/// Claims about the same object are one finding: the first rule names it, the others are attached.
-fn findings(holds: &Holds) -> Vec<Finding> {
-    let mut objects: BTreeMap<&str, Vec<(RuleId, &UnitId, &Active)>> = BTreeMap::new();
-    for ((rule, unit), active) in holds.iter() {
-        objects.entry(active.claim.object.as_str()).or_default().push((*rule, unit, active));
-    }
-    let rank = |rule: RuleId| RULES.iter().position(|entry| entry.id == rule);
-    let mut findings: Vec<Finding> = objects
-        .into_values()
-        .filter_map(|claims| {
-            let worst = claims.iter().map(|(.., active)| active.claim.severity).max()?;
-            let speaking = claims
-                .iter()
-                .filter(|(.., active)| (active.claim.severity > Severity::Info) == (worst > Severity::Info));
-            let (root, _, lead) = speaking.clone().min_by_key(|(rule, unit, active)| {
-                (rank(*rule), core::cmp::Reverse(active.claim.severity), (*unit).clone())
-            })?;
-            let mut holders: Vec<Holder> = Vec::new();
-            let others =
-                speaking.clone().filter(|(rule, ..)| rule == root).flat_map(|(.., active)| &active.claim.holders);
-            for holder in lead.claim.holders.iter().chain(others) {
-                if holders.len() < MOST_HOLDERS && holders.iter().all(|known| known.pid != holder.pid) {
-                    holders.push(holder.clone());
-                }
-            }
-            let victims: BTreeSet<&UnitId> = speaking.clone().map(|(_, unit, _)| *unit).collect();
-            let also: BTreeSet<RuleId> = speaking.map(|(rule, ..)| *rule).filter(|rule| rule != root).collect();
-            let roots = claims.iter().filter(|(rule, ..)| rule == root);
-            let since = roots.map(|(.., active)| (active.since, active.since_realtime)).min()?;
-            let claim = lead.claim.clone();
-            Some(Finding {
-                rule: *root,
-                variant: claim.variant,
-                severity: worst,
-                subject: claim.object,
-                victims: victims.into_iter().cloned().collect(),
-                onset: claim.onset,
-                since: since.0,
-                since_realtime: since.1,
-                confidence: claim.confidence,
-                cause: claim.cause,
-                summary: claim.summary,
-                evidence: claim.evidence,
-                rejected: claim.rejected,
-                also: also.into_iter().collect(),
-                advice: claim.advice,
-                holders,
-            })
-        })
-        .collect();
-    findings.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.since.cmp(&b.since)).then(a.subject.cmp(&b.subject)));
-    findings
 }
 
 fn probes(window: &Window) -> Vec<Probe> {

@@ -139,6 +139,9 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
     /// What else it could have been, and why it is not.
     pub rejected: Vec<Rejected>,
+    /// GPU time that the cause has cost all victims since it was confirmed; before that it is unexplained.
+    #[serde(default, rename = "lost_ns", skip_serializing_if = "nothing")]
+    pub lost: Nanos,
     /// Other rules that saw the same (the wrapper that names the effect).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<RuleId>,
@@ -147,6 +150,11 @@ pub struct Finding {
     /// Which processes it is about. Not for everybody: pids, commands and users.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn nothing(lost: &Nanos) -> bool {
+    lost.0 == 0
 }
 
 /// A process that holds a GPU.

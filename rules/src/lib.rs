@@ -21,6 +21,7 @@ mod judge;
 mod judgement;
 mod kin;
 pub mod ledger;
+mod merge;
 pub mod node;
 mod number;
 mod policy;

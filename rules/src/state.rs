@@ -3,10 +3,17 @@
 use alloc::vec::Vec;
 
 use crate::facts::Demand;
+use crate::merge::Share;
 use crate::{Bucket, Cause, Class, Overhead, Part, State, Weight};
 
 /// The split of a tick's length. The parts sum to one.
-pub(crate) fn split(state: State, weight: Weight, class: Class, demand: Demand, pressure: Part) -> Vec<(Bucket, Part)> {
+pub(crate) fn split(
+    state: State,
+    weight: Weight,
+    class: Class,
+    demand: Demand,
+    shares: &[Share<'_>],
+) -> Vec<(Bucket, Part)> {
     let whole = |bucket| alloc::vec![(bucket, Part::ONE)];
     match state {
         State::Faulted(_) => whole(Bucket::Lost(Cause::Fault)),
@@ -15,8 +22,7 @@ pub(crate) fn split(state: State, weight: Weight, class: Class, demand: Demand, 
         State::Loading(_) => whole(Bucket::Overhead(Overhead::Loading)),
         State::Stalled => whole(Bucket::Lost(Cause::Stall)),
         State::Squatted => whole(Bucket::Lost(Cause::Squat)),
-        State::Throttled => with_cause(weight.w, Cause::Throttle, pressure),
-        State::Starved(cause) => with_cause(weight.w, cause, pressure),
+        State::Throttled | State::Starved(_) => lost(weight.w, shares),
         State::Productive(_) | State::Headroom | State::Idle => {
             let rest = match (demand, class) {
                 (Demand::Present { .. }, _) => Bucket::Lost(Cause::Unexplained),
@@ -28,13 +34,42 @@ pub(crate) fn split(state: State, weight: Weight, class: Class, demand: Demand, 
     }
 }
 
-/// A cause never carries more than its evidence; what is left stays unexplained.
-fn with_cause(w: Part, cause: Cause, pressure: Part) -> Vec<(Bucket, Part)> {
-    let lost = w.rest().min(pressure);
-    let rest = Part(w.rest().0.saturating_sub(lost.0));
-    parts([(Bucket::Productive, w), (Bucket::Lost(cause), lost), (Bucket::Lost(Cause::Unexplained), rest)])
+/// Every confirmed cause carries at most what its evidence can, in rank order; what is left stays unexplained.
+fn lost(w: Part, shares: &[Share<'_>]) -> Vec<(Bucket, Part)> {
+    let mut rest = w.rest();
+    let mut split = alloc::vec![(Bucket::Productive, w)];
+    for share in shares {
+        let carried = rest.min(share.pressure);
+        rest = Part(rest.0.saturating_sub(carried.0));
+        split.push((Bucket::Lost(share.cause), carried));
+    }
+    split.push((Bucket::Lost(Cause::Unexplained), rest));
+    split.retain(|(_, part)| part.0 > 0);
+    split
 }
 
 fn parts<const N: usize>(parts: [(Bucket, Part); N]) -> Vec<(Bucket, Part)> {
     parts.into_iter().filter(|(_, part)| part.0 > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(cause: Cause, part: u32) -> Share<'static> {
+        Share { cause, object: "md0", pressure: Part(part) }
+    }
+
+    #[test]
+    fn two_causes_carry_their_parts_and_never_more_than_was_lost() {
+        let both = [share(Cause::Storage, 300_000), share(Cause::Throttle, 100_000)];
+        let split = lost(Part(500_000), &both);
+        let of = |cause| split.iter().find(|(bucket, _)| *bucket == Bucket::Lost(cause)).map(|(_, part)| part.0);
+        assert_eq!(
+            [of(Cause::Storage), of(Cause::Throttle), of(Cause::Unexplained)].map(Option::unwrap_or_default),
+            [300_000, 100_000, 100_000]
+        );
+        let split = lost(Part(800_000), &both);
+        assert_eq!(split, [(Bucket::Productive, Part(800_000)), (Bucket::Lost(Cause::Storage), Part(200_000))]);
+    }
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Demand, UnitFacts};
 use crate::gather::{display, find};
 use crate::hold::{Active, Now};
+use crate::merge::Share;
 use crate::policy::Allocation;
 use crate::signals::device::Errors;
 use crate::state::split;
@@ -21,7 +22,7 @@ use crate::usage::Usage;
 use crate::weight::PowerNormal;
 use crate::window::Window;
 use crate::{
-    Cause, Class, Fault, Loading, Part, Policy, Progress, State, UnitId, UnitJudgement, Unknown, Weight, WeightSource,
+    Cause, Class, Fault, Loading, Policy, Progress, State, UnitId, UnitJudgement, Unknown, Weight, WeightSource,
     entries,
 };
 
@@ -249,7 +250,7 @@ pub(crate) fn nameless(index: u32) -> String {
 
 /// Settles state and split of every unit.
 pub(crate) fn settle<'a>(
-    facts: impl Iterator<Item = (&'a UnitFacts<'a>, Option<&'a Active>)>,
+    facts: impl Iterator<Item = (&'a UnitFacts<'a>, Option<&'a Active>, Vec<Share<'a>>)>,
     window: &Window,
     units: &mut Units,
     now: Now,
@@ -257,7 +258,7 @@ pub(crate) fn settle<'a>(
 ) -> Vec<UnitJudgement> {
     let gpus = window.value(Source::Gpu, |tick| &tick.gpu);
     let mut judged = Vec::new();
-    for (facts, blame) in facts {
+    for (facts, blame, shares) in facts {
         let Some(unit) = units.units.get_mut(&facts.id) else {
             continue;
         };
@@ -275,10 +276,6 @@ pub(crate) fn settle<'a>(
             Some(_) => (Class::Serving, facts.demand),
             None => (Class::Unspecified, Demand::Unknown),
         };
-        let pressure = match blame {
-            Some(active) if active.current => active.claim.pressure,
-            _ => Part(0),
-        };
         judged.push(UnitJudgement {
             unit: facts.id.clone(),
             gpu: unit.formerly.clone().or_else(|| (unit.gpu != facts.id.0).then(|| unit.gpu.clone())).map(UnitId),
@@ -289,7 +286,7 @@ pub(crate) fn settle<'a>(
             state,
             since,
             weight,
-            split: split(state, facts.booked(weight), class, demand, pressure),
+            split: split(state, facts.booked(weight), class, demand, &shares),
             cumulative: matches!(weight.source, WeightSource::Tokens | WeightSource::Steps),
             class,
             class_inferred: true,

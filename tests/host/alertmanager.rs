@@ -145,6 +145,7 @@ fn finding() -> Finding {
         summary: "md0 recovers".to_owned(),
         evidence: Vec::new(),
         rejected: Vec::new(),
+        lost: Nanos(0),
         also: Vec::new(),
         advice: String::new(),
         holders: Vec::new(),

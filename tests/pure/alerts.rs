@@ -54,6 +54,7 @@ fn finding(rule: RuleId, subject: &str, severity: Severity) -> Finding {
             normal: Some(Normal { median: Micro(149_000), spread: Micro(4_000), n: 116, z: Micro(35_600_000) }),
         }],
         rejected: vec![Rejected { cause: Cause::Kv, of: String::new(), why: "KV cache 60 % full".to_owned() }],
+        lost: Nanos(0),
         also: Vec::new(),
         advice: "find the failed disk".to_owned(),
         holders: Vec::new(),

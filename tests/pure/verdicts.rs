@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use gpuprod::pipeline::Pipeline;
-use gpuprod_rules::{Finding, Part, Policy, RuleId, RuleStatus, Severity, UnitJudgement};
+use gpuprod_rules::{Finding, Gate, Part, Policy, RuleId, RuleStatus, Severity, UnitJudgement};
 use gpuprod_sim::Scenario;
 use gpuprod_snapshot::units::Nanos;
 
@@ -190,10 +190,14 @@ fn scenario(name: &str) -> Scenario {
 /// A threshold that is taken away, and the scenario that then goes wrong.
 type Ablation = (&'static str, fn(&mut Policy), &'static str);
 
+fn without(policy: &mut Policy, gate: Gate) {
+    policy.without.insert(gate);
+}
+
 /// Every threshold earns its place: without it a scenario is misjudged.
 #[test]
 fn without_a_threshold_a_scenario_goes_wrong() {
-    let ablations: [Ablation; 20] = [
+    let ablations: &[Ablation] = &[
         ("throttle share", |policy| policy.silent_throttling.share = Part(10_000), "throttle_short"),
         ("throttle deficit", |policy| policy.silent_throttling.deficit = Part(0), "throttle_short"),
         ("cap_clock", |policy| policy.silent_throttling.cap_clock = Part(0), "throttle_hidden_cap"),
@@ -213,9 +217,12 @@ fn without_a_threshold_a_scenario_goes_wrong() {
         ("io_stall.hungry_util", |policy| policy.io_stall.hungry_util = Part(0), "io_drive_fails_slow"),
         ("io_stall.await_ratio", |policy| policy.io_stall.await_ratio = 1e6, "io_drive_fails_slow"),
         ("io_stall.background", |policy| policy.io_stall.background = Part(1_000_001), "io_neighbour_floods"),
+        ("order", |policy| without(policy, Gate::Order), "io_after_slowdown"),
+        ("link", |policy| without(policy, Gate::Link), "rebuild_elsewhere_disks_late"),
+        ("counterfactual", |policy| without(policy, Gate::Counterfactual), "both_slow_during_rebuild"),
         ("order_slack_blocks", |policy| policy.order_slack_blocks = 10_000, "io_after_slowdown"),
     ];
-    for (name, change, of) in ablations {
+    for &(name, change, of) in ablations {
         let mut policy = Policy::default();
         change(&mut policy);
         assert!(!faults(&scenario(of), policy).is_empty(), "{of} is judged right without {name}");

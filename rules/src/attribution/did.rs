@@ -11,13 +11,15 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::median;
+use crate::baseline::{median, push};
 use crate::facts::{Demand, UnitFacts};
 use crate::rule::View;
 use crate::{Policy, State, UnitId, UnitJudgement, entries};
 
 /// Blocks that are remembered: a little more than five minutes.
 const BLOCKS: usize = 64;
+/// Good blocks that are remembered.
+const GOOD: usize = 24;
 /// Blocks of each kind that are needed.
 const ENOUGH: usize = 6;
 /// The least difference that counts, as a part of full progress.
@@ -27,6 +29,8 @@ const SPREADS: f64 = 2.0;
 /// Progress is never taken to scatter less.
 const FLOOR: f64 = 0.02;
 const MAD_TO_SIGMA: f64 = 1.4826;
+/// A longer step between ticks is a gap.
+const LONGEST: Nanos = Nanos::from_secs(10);
 /// No node has more units.
 const MOST: usize = 1024;
 
@@ -71,6 +75,8 @@ pub(crate) struct History {
     #[serde(with = "entries")]
     units: BTreeMap<UnitId, Course>,
     block: Option<u64>,
+    at: Option<Nanos>,
+    step: Nanos,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -78,22 +84,39 @@ struct Course {
     /// Sum and number of the block under way.
     open: (f64, u32),
     blocks: VecDeque<Option<f64>>,
+    /// The last blocks without a deficit, however long ago: trouble that lasts leaves no other to compare with.
+    good: VecDeque<f64>,
+}
+
+impl Course {
+    fn close(&mut self, clear: f64) {
+        let (sum, count) = core::mem::take(&mut self.open);
+        let w = (count > 0).then(|| sum / f64::from(count));
+        push(&mut self.blocks, w, BLOCKS);
+        if let Some(w) = w.filter(|w| 1.0 - w < clear) {
+            push(&mut self.good, w, GOOD);
+        }
+    }
 }
 
 impl History {
     /// Closes the block if its time is over.
     pub(crate) fn turn(&mut self, now: Nanos, policy: &Policy) {
+        // A gap is nobody's doing.
+        let since = self.at.replace(now).map_or(Nanos(0), |at| now.saturating_sub(at));
+        self.step = if since <= LONGEST { since } else { Nanos(0) };
         let block = now.0 / policy.block_ns.0.max(1);
         if self.block.is_some_and(|open| open != block) {
             for course in self.units.values_mut() {
-                let (sum, count) = core::mem::take(&mut course.open);
-                if course.blocks.len() >= BLOCKS {
-                    course.blocks.pop_front();
-                }
-                course.blocks.push_back((count > 0).then(|| sum / f64::from(count)));
+                course.close(policy.starved_clear.as_fraction());
             }
         }
         self.block = Some(block);
+    }
+
+    /// Length of the tick under way; none after a gap.
+    pub(crate) fn step(&self) -> Nanos {
+        self.step
     }
 
     /// Takes in the verdicts of a tick on units that worked or should have.
@@ -131,6 +154,12 @@ impl History {
         let blocks = self.units.get(unit).map(|course| &course.blocks);
         let skip = blocks.map_or(0, |blocks| blocks.len().saturating_sub(most));
         blocks.into_iter().flatten().skip(skip).map(|w| w.map(|w| 1.0 - w)).collect()
+    }
+
+    /// So many good blocks ago.
+    fn good(&self, unit: &UnitId, blocks: usize) -> Option<f64> {
+        let good = &self.units.get(unit)?.good;
+        good.len().checked_sub(blocks.checked_add(1)?).and_then(|at| good.get(at).copied())
     }
 
     fn ago(&self, unit: &UnitId, blocks: usize) -> Option<f64> {
@@ -182,6 +211,11 @@ pub(crate) fn compare(
     };
     let controls: Vec<&UnitFacts<'_>> = host.units.iter().filter(stranger).collect();
     let (mut victim, mut control): (Sides, Sides) = Default::default();
+    let mean = |value: &dyn Fn(&UnitId) -> Option<f64>| {
+        let (sum, count) =
+            controls.iter().filter_map(|other| value(&other.id)).fold((0.0, 0_u32), |(sum, n), w| (sum + w, n + 1));
+        (count > 0).then(|| sum / f64::from(count))
+    };
     for ago in 0..BLOCKS {
         let Some(on) = switch.ago(ago) else { continue };
         let note = |sides: &mut Sides, value: Option<f64>| {
@@ -189,25 +223,19 @@ pub(crate) fn compare(
             side.extend(value);
         };
         note(&mut victim, host.history.ago(&unit.id, ago));
-        let others: Vec<f64> = controls.iter().filter_map(|other| host.history.ago(&other.id, ago)).collect();
-        let mean = others.iter().sum::<f64>() / f64::from(u32::try_from(others.len()).unwrap_or(u32::MAX)).max(1.0);
-        note(&mut control, (!others.is_empty()).then_some(mean));
+        note(&mut control, mean(&|id| host.history.ago(id, ago)));
+    }
+    if victim.1.len() < ENOUGH {
+        victim.1 = (0..GOOD).filter_map(|ago| host.history.good(&unit.id, ago)).collect();
+        control.1 = (0..GOOD).filter_map(|ago| mean(&|id| host.history.good(id, ago))).collect();
     }
     let (on, off) = (victim.0.len(), victim.1.len());
     let (change, spread) = change(victim)?;
-    let (against, noise) = match change_of(control) {
-        Some((against, noise)) => (Some(against), noise),
-        None => (None, 0.0),
-    };
-    let pooled =
-        libm::sqrt(f64::midpoint(spread * spread, if against.is_some() { noise * noise } else { spread * spread }));
+    let (against, noise) = self::change(control).map_or((None, spread), |(against, noise)| (Some(against), noise));
+    let pooled = libm::sqrt(f64::midpoint(spread * spread, noise * noise));
     let difference = change - against.unwrap_or(0.0);
     let large = difference <= -LEAST && -difference >= SPREADS * pooled;
     Some(Did { victim: change, control: against, significant: large && (against.is_some() || switch.ended()), on, off })
-}
-
-fn change_of(sides: Sides) -> Option<(f64, f64)> {
-    change(sides)
 }
 
 /// Difference of the medians, and the pooled spread within the sides.

@@ -180,6 +180,7 @@ mod tests {
             summary: String::new(),
             evidence: Vec::new(),
             rejected: Vec::new(),
+            lost: Nanos(0),
             also: Vec::new(),
             advice: String::new(),
             holders: Vec::new(),

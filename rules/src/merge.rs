@@ -1,0 +1,146 @@
+//! From what every rule says of every unit to findings: one for each cause object, with its victims.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::units::Nanos;
+
+use crate::hold::{Active, Holds};
+use crate::rule::{Claim, RULES};
+use crate::{Bucket, Cause, Evidence, Finding, Holder, Micro, Part, RuleId, Severity, UnitId, UnitJudgement};
+
+/// What carries a part of a unit's loss.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Share<'a> {
+    pub(crate) cause: Cause,
+    pub(crate) object: &'a str,
+    /// The largest part that its evidence can carry.
+    pub(crate) pressure: Part,
+}
+
+/// The place of a rule in the order of precedence.
+fn rank(rule: RuleId) -> Option<usize> {
+    RULES.iter().position(|entry| entry.id == rule)
+}
+
+/// Every confirmed cause that is there now, the surest first, of equals in the order of precedence; each cause once.
+pub(crate) fn shares<'a>(holds: &'a Holds, unit: &UnitId) -> Vec<Share<'a>> {
+    let named = |claim: &Claim| {
+        claim
+            .cause
+            .is_some_and(|cause| !matches!(cause, Cause::Fault | Cause::Squat | Cause::Stall | Cause::Unexplained))
+    };
+    let mut active: Vec<(RuleId, &Active)> =
+        holds.of(unit).filter(|(_, active)| active.current && named(&active.claim)).collect();
+    active.sort_by_key(|(rule, active)| (core::cmp::Reverse(active.claim.confidence), rank(*rule)));
+    let mut shares: Vec<Share<'a>> = Vec::new();
+    for claim in active.into_iter().map(|(_, active)| &active.claim) {
+        let Some(cause) = claim.cause else { continue };
+        match shares.iter_mut().find(|share| share.cause == cause) {
+            Some(share) => share.pressure = share.pressure.max(claim.pressure),
+            None => shares.push(Share { cause, object: claim.object.as_str(), pressure: claim.pressure }),
+        }
+    }
+    shares
+}
+
+/// Adds what a tick of this length cost to every finding that carries a part of it.
+pub(crate) fn charge(holds: &mut Holds, units: &[UnitJudgement], length: Nanos) {
+    for ((_, unit), active) in holds.iter_mut().filter(|(_, active)| active.current) {
+        let (Some(cause), Some(judged)) = (active.claim.cause, units.iter().find(|judged| judged.unit == *unit)) else {
+            continue;
+        };
+        let part = judged.split.iter().find(|(bucket, _)| *bucket == Bucket::Lost(cause)).map_or(0, |(_, part)| part.0);
+        let slices = u128::from(judged.slices.min(judged.slices_whole));
+        let lost = u128::from(length.0) * u128::from(part) * slices
+            / (u128::from(Part::ONE.0) * u128::from(judged.slices_whole.max(1)));
+        active.lost = Nanos(active.lost.0.saturating_add(u64::try_from(lost).unwrap_or(u64::MAX)));
+    }
+}
+
+/// The rule that names the effect alone is attached to whoever names the cause of the same victim.
+fn root<'a>(holds: &'a Holds, rule: RuleId, unit: &UnitId) -> Option<&'a Claim> {
+    if rule != RuleId::BusyButStarved {
+        return None;
+    }
+    let others = holds.of(unit).filter(|(other, active)| {
+        let named = active.claim.cause.is_some_and(|cause| cause != Cause::Unexplained);
+        *other != rule && named && active.current && active.claim.severity > Severity::Info
+    });
+    others.min_by_key(|(other, _)| rank(*other)).map(|(_, active)| &active.claim)
+}
+
+/// Processes that one finding names at most.
+const MOST_HOLDERS: usize = 64;
+
+/// Claims about the same object are one finding: the first rule names it, the others are attached.
+pub(crate) fn findings(holds: &Holds) -> Vec<Finding> {
+    let mut objects: BTreeMap<&str, Vec<(RuleId, &UnitId, &Active)>> = BTreeMap::new();
+    for ((rule, unit), active) in holds.iter() {
+        let object = root(holds, *rule, unit).unwrap_or(&active.claim).object.as_str();
+        objects.entry(object).or_default().push((*rule, unit, active));
+    }
+    let mut findings: Vec<Finding> = objects
+        .into_values()
+        .filter_map(|claims| {
+            let worst = claims.iter().map(|(.., active)| active.claim.severity).max()?;
+            let speaking = claims
+                .iter()
+                .filter(|(.., active)| (active.claim.severity > Severity::Info) == (worst > Severity::Info));
+            let (root, _, lead) = speaking.clone().min_by_key(|(rule, unit, active)| {
+                (rank(*rule), core::cmp::Reverse(active.claim.severity), (*unit).clone())
+            })?;
+            let mut holders: Vec<Holder> = Vec::new();
+            let others =
+                speaking.clone().filter(|(rule, ..)| rule == root).flat_map(|(.., active)| &active.claim.holders);
+            for holder in lead.claim.holders.iter().chain(others) {
+                if holders.len() < MOST_HOLDERS && holders.iter().all(|known| known.pid != holder.pid) {
+                    holders.push(holder.clone());
+                }
+            }
+            let victims: BTreeSet<&UnitId> = speaking.clone().map(|(_, unit, _)| *unit).collect();
+            let also: BTreeSet<RuleId> = speaking.map(|(rule, ..)| *rule).filter(|rule| rule != root).collect();
+            let roots = claims.iter().filter(|(rule, ..)| rule == root);
+            let since = roots.map(|(.., active)| (active.since, active.since_realtime)).min()?;
+            let claim = lead.claim.clone();
+            // Several rules see the same loss of a victim: it is told once.
+            let lost = |unit: &UnitId| {
+                let of =
+                    claims.iter().filter(|(_, victim, active)| *victim == unit && active.claim.cause == claim.cause);
+                of.map(|(.., active)| active.lost.0).max().unwrap_or(0)
+            };
+            let lost = Nanos(victims.iter().map(|unit| lost(unit)).fold(0, u64::saturating_add));
+            let mut evidence = claim.evidence;
+            if lost.0 > 0 {
+                evidence.push(Evidence {
+                    what: "lost since it was confirmed".into(),
+                    of: claim.object.clone(),
+                    value: Micro::from_f64(lost.as_secs_f64()),
+                    unit: "GPU-s".into(),
+                    normal: None,
+                });
+            }
+            Some(Finding {
+                rule: *root,
+                variant: claim.variant,
+                severity: worst,
+                subject: claim.object,
+                victims: victims.into_iter().cloned().collect(),
+                onset: claim.onset,
+                since: since.0,
+                since_realtime: since.1,
+                confidence: claim.confidence,
+                cause: claim.cause,
+                summary: claim.summary,
+                evidence,
+                lost,
+                rejected: claim.rejected,
+                also: also.into_iter().collect(),
+                advice: claim.advice,
+                holders,
+            })
+        })
+        .collect();
+    findings.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.since.cmp(&b.since)).then(a.subject.cmp(&b.subject)));
+    findings
+}
