@@ -14,6 +14,7 @@ use gpuprod_snapshot::tenant::Cgroup;
 use gpuprod_snapshot::units::Nanos;
 
 use crate::facts::device::{self, DeviceFacts};
+use crate::facts::host::{self as ties, UnitHost};
 use crate::facts::{Demand, UnitFacts};
 use crate::join::{self, StoragePath};
 use crate::signals::Signals;
@@ -136,7 +137,7 @@ impl<'a> Gather<'a> {
         let device = self.device(unit, &family);
         let throttled = device.signals.is_some_and(|signals| signals.clocks.throttled());
         unit.look(gpu, self.now);
-        UnitFacts {
+        let mut facts = UnitFacts {
             id: id.clone(),
             name: unit.name(id),
             gpu,
@@ -173,7 +174,13 @@ impl<'a> Gather<'a> {
             declared: unit.record(id, &policy.declared.allocations).is_some(),
             kin: Vec::new(),
             device,
-        }
+            host: UnitHost::default(),
+        };
+        let loads = crate::unit::loading(&facts);
+        unit.loads.step(self.now, unit.engine.as_ref(), loads, facts.age, readings.io);
+        facts.host = ties::of(self, &facts.family, unit.loads.clone());
+        (facts.host.sharers, facts.host.serves) = ties::sharers(self, &facts);
+        facts
     }
 
     fn device(&self, unit: &mut Unit, family: &BTreeSet<u32>) -> DeviceFacts<'a> {

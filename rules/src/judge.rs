@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attribution::did::History;
 use crate::facts::HostFacts;
+use crate::facts::host::{Around, loading};
 use crate::gather::Gather;
 use crate::hold::{Active, Holds, Now};
 use crate::node::Node;
@@ -104,8 +105,13 @@ impl Judge {
         let facts = Gather::new(&self.window, &self.signals).all(&mut self.units, &self.policy);
         let md = self.window.value(Source::Md, |tick| &tick.md).get().copied();
         let block = self.window.value(Source::Block, |tick| &tick.block).get().copied();
+        let around = Around {
+            cpu: self.window.value(Source::Cpu, |tick| &tick.cpu).get().copied(),
+            net: self.window.value(Source::Net, |tick| &tick.net).get().copied(),
+            loading: loading(&facts),
+        };
         let (signals, history, node) = (&self.signals, &self.history, &self.node.last);
-        let host = HostFacts { now: now.boottime, md, block, signals, units: &facts, history, node };
+        let host = HostFacts { now: now.boottime, md, block, signals, units: &facts, history, node, around };
 
         let mut reports = Vec::new();
         for unit in &facts {
@@ -127,7 +133,8 @@ impl Judge {
         let units = facts.iter().map(|unit| {
             let blame = RULES.iter().find_map(|rule| {
                 let active = self.holds.get(rule.id, &unit.id)?;
-                // A wait for a peer elsewhere is told and booked, and nobody is paged for it.
+                // A wait for a peer elsewhere is told and booked, and nobody is paged for it; a leak is told and has
+                // cost nothing yet.
                 let blames = active.claim.cause.is_some();
                 // Holding ends with the first sign of life, whatever the finding waits for: it hides nobody else.
                 let over =
@@ -180,6 +187,9 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
             && let Some(engine) = unit.engine
         {
             suspect.engines.insert(engine.url.clone());
+        }
+        if unit.deficit_since.is_some() || blamed || unit.usage.hungry.since().is_some() {
+            suspect.workloads.extend(unit.host.cgroup.clone());
         }
         if blamed {
             suspect.disks.extend(unit.path.disks.iter().cloned());

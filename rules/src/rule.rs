@@ -10,11 +10,16 @@ use crate::facts::{HostFacts, UnitFacts};
 use crate::{Cause, Evidence, Holder, Part, Policy, Rejected, RuleId, Severity};
 
 pub(crate) mod allocated_without_process;
+mod around;
 pub(crate) mod busy_but_starved;
+pub(crate) mod cpu_starved_loader;
 pub(crate) mod engine_stall;
+pub(crate) mod fabric_congestion;
 pub(crate) mod gpu_fault;
 pub(crate) mod io_stall;
 pub(crate) mod kv_saturation;
+pub(crate) mod loading_slow;
+pub(crate) mod memory_leak;
 pub(crate) mod node_fit;
 pub(crate) mod preemption_thrash;
 pub(crate) mod queue_instability;
@@ -124,6 +129,10 @@ const fn starved(policy: &Policy) -> Hold {
     Hold { enter: policy.starved_for_ns, leave: policy.starved_clear_ns }
 }
 
+const fn at_once(policy: &Policy) -> Hold {
+    Hold { enter: Nanos(0), leave: policy.starved_clear_ns }
+}
+
 /// All rules, in order of precedence: of several that claim the same object, the first names the finding and
 /// the others are attached to it.
 pub const RULES: &[Rule] = &[
@@ -160,6 +169,20 @@ pub const RULES: &[Rule] = &[
         text: &io_stall::TEXT,
     },
     Rule {
+        id: RuleId::CpuStarvedLoader,
+        judge: cpu_starved_loader::judge,
+        hold: starved,
+        text: &cpu_starved_loader::TEXT,
+    },
+    // The last three look at their own times: half an hour, a kill, a failed link and a slow load are known at once.
+    Rule { id: RuleId::MemoryLeak, judge: memory_leak::judge, hold: at_once, text: &memory_leak::TEXT },
+    Rule {
+        id: RuleId::FabricCongestion,
+        judge: fabric_congestion::judge,
+        hold: at_once,
+        text: &fabric_congestion::TEXT,
+    },
+    Rule {
         id: RuleId::EngineStall,
         judge: engine_stall::judge,
         // The rule looks at how long it lasts.
@@ -183,6 +206,12 @@ pub const RULES: &[Rule] = &[
         judge: preemption_thrash::judge,
         hold: |policy| Hold { enter: Nanos(0), leave: policy.preemption_thrash.clear_ns },
         text: &preemption_thrash::TEXT,
+    },
+    Rule {
+        id: RuleId::LoadingSlow,
+        judge: loading_slow::judge,
+        hold: |_| Hold { enter: Nanos(0), leave: Nanos(0) },
+        text: &loading_slow::TEXT,
     },
     Rule {
         id: RuleId::StrandedCapacity,

@@ -11,6 +11,7 @@ use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Missing, Reading, Source, Tick};
 use serde::{Deserialize, Serialize};
 
+use crate::facts::host::Loads;
 use crate::facts::{Demand, UnitFacts};
 use crate::gather::{display, find};
 use crate::hold::{Active, Now};
@@ -61,6 +62,9 @@ pub(crate) struct Unit {
     pub(crate) vacant_since: Option<Nanos>,
     #[serde(default)]
     pub(crate) usage: Usage,
+    /// Loads of its engine.
+    #[serde(default)]
+    pub(crate) loads: Loads,
     recovered_since: Option<Nanos>,
     /// The processes that were its workload when they were last listed.
     #[serde(default)]
@@ -109,6 +113,7 @@ impl Units {
                 deficit_since: None,
                 vacant_since: None,
                 usage: Usage::default(),
+                loads: Loads::default(),
                 recovered_since: None,
                 family: BTreeSet::new(),
                 state: None,

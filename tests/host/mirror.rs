@@ -222,5 +222,8 @@ fn the_node_around_the_gpus() {
     mirror("memory_page_cache.scn", &[900]);
     mirror("fabric_busy_without_victim.scn", &[700]);
     mirror("fabric_port_never_up.scn", &[100]);
+    mirror("fabric_link_flap.scn", &[604, 640]);
+    mirror("cpu_interrupts.scn", &[700]);
+    mirror("memory_oom_kill.scn", &[500]);
     mirror("loading_normal.scn", &[1210, 1500]);
 }

@@ -9,10 +9,11 @@
 mod candidate;
 pub(crate) mod did;
 mod gates;
+mod host;
 mod storage;
 mod victim;
 
-pub(crate) use candidate::Candidate;
+pub(crate) use candidate::{Candidate, Link, Saturation, Weighed};
 pub(crate) use gates::{Verdict, rank, weigh};
 pub(crate) use storage::{Blame, array, gates};
 pub(crate) use victim::{cleared, deviates, victim_evidence};
@@ -25,7 +26,7 @@ use crate::rule::View;
 type Family = fn(&View<'_>) -> Vec<Candidate>;
 
 /// All families. The order decides nothing.
-const FAMILIES: &[Family] = &[storage::candidates];
+const FAMILIES: &[Family] = &[storage::candidates, host::candidates];
 
 /// Everything on this node that could have starved the unit, weighed.
 pub(crate) fn verdict(view: &View<'_>) -> Verdict {

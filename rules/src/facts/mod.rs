@@ -1,5 +1,7 @@
 //! What is known of one unit and of the host at this tick: gathered once, looked at by every rule.
 
+pub(crate) mod host;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -83,6 +85,8 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) vacant_since: Option<Nanos>,
     /// By the operator's word somebody has it.
     pub(crate) declared: bool,
+    /// Its ties to the node around it.
+    pub(crate) host: host::UnitHost,
     /// The other units of the same workload.
     pub(crate) kin: Vec<Kin>,
     /// The GPU as a device.
@@ -126,4 +130,6 @@ pub(crate) struct HostFacts<'a> {
     pub(crate) units: &'a [UnitFacts<'a>],
     /// What they did in the last minutes.
     pub(crate) history: &'a History,
+    /// CPU time, network, and who loads.
+    pub(crate) around: host::Around<'a>,
 }

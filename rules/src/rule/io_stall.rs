@@ -136,7 +136,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 
 /// Since when the GPU has less to do than it should, on the word of the best witness: the engine's own progress
 /// against its normal, or a GPU that stands idle or nearly so under a workload without one.
-fn hungry(view: &View<'_>) -> Option<Nanos> {
+pub(super) fn hungry(view: &View<'_>) -> Option<Nanos> {
     let unit = view.unit;
     match (&unit.deviation, unit.engine) {
         (Some(deviation), _) => {

@@ -1,6 +1,7 @@
 //! The shared tables: what was learnt about engines, disks and arrays. Rules read them and hold nothing.
 
 pub(crate) mod exact;
+pub(crate) mod host;
 pub(crate) mod node;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,6 +18,7 @@ use crate::join::disks_of;
 use crate::window::Window;
 use crate::{Policy, entries};
 use exact::Exact;
+use host::HostSignals;
 
 pub(crate) mod device;
 pub(crate) mod engine_load;
@@ -55,6 +57,9 @@ pub(crate) struct Signals {
     /// What engines had to do lately, by URL.
     #[serde(default, with = "entries")]
     pub(crate) load: BTreeMap<String, engine_load::EngineLoad>,
+    /// Of the node around the GPUs.
+    #[serde(default)]
+    pub(crate) host: HostSignals,
     block: Option<u64>,
 }
 
@@ -150,6 +155,9 @@ pub(crate) struct Suspect {
     /// Network mounts likewise.
     #[serde(default)]
     pub(crate) mounts: BTreeSet<String>,
+    /// Cgroups of workloads likewise.
+    #[serde(default)]
+    pub(crate) workloads: BTreeSet<String>,
 }
 
 impl Signals {
@@ -181,6 +189,7 @@ impl Signals {
         if tick.fs.is_some() {
             self.remote(window);
         }
+        self.host.update(window, tick);
     }
 
     /// Keeps every own normal and drops the present ([`Track::rest`]).
@@ -188,6 +197,7 @@ impl Signals {
         self.block = None;
         self.devices.rest();
         self.node.rest();
+        self.host.rest();
         for engine in self.engines.values_mut() {
             engine.reference.values_mut().for_each(Track::rest);
             engine.ratio.rest();
@@ -206,6 +216,7 @@ impl Signals {
     fn close(&mut self, start: Nanos, suspect: &Suspect, policy: &Policy) {
         self.devices.close(start, policy);
         self.node.close(start, suspect, policy);
+        self.host.close(start, suspect, policy);
         for (url, engine) in &mut self.engines {
             let healthy = !suspect.engines.contains(url);
             for track in engine.reference.values_mut() {

@@ -1,0 +1,104 @@
+//! What the rules about the node around the GPU have in common: the victim, and a wait that rose before it.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::units::Nanos;
+
+use super::io_stall::hungry;
+use super::{Claim, View};
+use crate::attribution::did::Switch;
+use crate::attribution::{self, Candidate, Weighed};
+use crate::baseline::{Deviation, Track};
+use crate::{Evidence, Micro, Rejected, Severity};
+
+/// A quantity that is high, and out of its own normal where that is known.
+#[derive(Clone, Debug)]
+pub(super) struct Raised {
+    pub(super) value: f64,
+    pub(super) normal: Option<Deviation>,
+    /// Its first bad block.
+    pub(super) onset: Option<Nanos>,
+    /// In which blocks it was bad, and how it went.
+    pub(super) switch: Option<Switch>,
+    pub(super) series: Vec<Option<f64>>,
+}
+
+/// Whether a quantity has reached a floor and is out of its own normal; to stay so takes half of both.
+/// Where the workload tells its progress, an own normal must be known; without one the floor has to do.
+pub(super) fn raised(view: &View<'_>, track: &Track, floor: f64, shown: fn(f64) -> String) -> Result<Raised, String> {
+    let value = track.latest().ok_or_else(|| "it is not read".to_string())?;
+    let series = track.recent().collect();
+    let floor = if view.active { floor / 2.0 } else { floor };
+    if value < floor {
+        return Err(format!("{}, below {}", shown(value), shown(floor)));
+    }
+    let Some(normal) = track.deviation(view.policy) else {
+        if view.unit.deviation.is_some() {
+            return Err(format!("{}, but its own normal is not learnt yet ({} blocks)", shown(value), track.blocks()));
+        }
+        return Ok(Raised { value, normal: None, onset: None, switch: None, series });
+    };
+    if normal.z < view.policy.deviation_z / if view.active { 2.0 } else { 1.0 } {
+        return Err(format!("{}, as it is normally ({})", shown(value), shown(normal.normal)));
+    }
+    Ok(Raised { value, normal: Some(normal), onset: normal.onset, switch: Some(track.switch()), series })
+}
+
+impl Raised {
+    /// As evidence, in the unit that the factor leads to.
+    pub(super) fn evidence(&self, what: &str, of: &str, factor: f64, unit: &str) -> Evidence {
+        let normal = self.normal.map(|normal| {
+            Deviation { normal: normal.normal * factor, spread: normal.spread * factor, ..normal }.as_normal()
+        });
+        Evidence { normal, ..plain(what, of, self.value * factor, unit) }
+    }
+}
+
+/// The claim about a candidate that passed its gates, for a victim that has less to do since `since`; else the gate at
+/// which it failed.
+pub(super) fn blame(view: &View<'_>, variant: Option<&str>, candidate: Candidate) -> Result<Claim, Rejected> {
+    let nobody = || Rejected {
+        cause: candidate.cause,
+        of: candidate.object.clone(),
+        why: "the workload lacks nothing that it normally has".into(),
+    };
+    let since = hungry(view).ok_or_else(nobody)?;
+    let onset = candidate.onset.unwrap_or(since).max(since).min(view.host.now);
+    let cause = candidate.cause;
+    let Weighed { object, confidence, pressure, evidence: found, says, advice, .. } =
+        attribution::weigh(view, candidate)?;
+    let mut evidence = attribution::victim_evidence(view);
+    evidence.extend(found);
+    let mut rejected = attribution::cleared(view);
+    rejected.retain(|rejected| rejected.cause != cause);
+    Ok(Claim {
+        variant: variant.map(Into::into),
+        severity: severity(view),
+        cause: Some(cause),
+        object,
+        deficit: view.unit.weight.w.rest(),
+        onset,
+        pressure,
+        confidence,
+        summary: format!("{says}; the workload makes {} of its progress", percent(1.0 - view.unit.deficit())),
+        evidence,
+        rejected,
+        advice,
+        holders: Vec::new(),
+    })
+}
+
+pub(super) fn severity(view: &View<'_>) -> Severity {
+    let critical = view.unit.deficit() >= view.policy.starved_critical.as_fraction();
+    if critical { Severity::Critical } else { Severity::Warn }
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{} %", Micro::from_f64(share * 100.0))
+}
+
+pub(super) fn plain(what: &str, of: &str, value: f64, unit: &str) -> Evidence {
+    Evidence { what: what.into(), of: of.into(), value: Micro::from_f64(value), unit: unit.into(), normal: None }
+}
