@@ -23,6 +23,8 @@ mod mirror;
 mod otlp;
 #[path = "host/samples.rs"]
 mod samples;
+#[path = "host/selftest.rs"]
+mod selftest;
 #[path = "host/service.rs"]
 mod service;
 #[path = "host/store.rs"]

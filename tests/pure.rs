@@ -40,6 +40,8 @@ mod replay;
 mod report;
 #[path = "pure/resume.rs"]
 mod resume;
+#[path = "pure/rules_doc.rs"]
+mod rules_doc;
 #[path = "pure/top.rs"]
 mod top;
 #[path = "pure/verdicts.rs"]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use gpuprod_rules::{RULES, RuleId};
 use gpuprod_snapshot::Source;
 use gpuprod_snapshot::units::Nanos;
 
@@ -36,6 +37,10 @@ const FIT_HELP: &str = "A running agent is asked first; alone, `fit` can only su
 Exit codes: slurm 0 or 1 (unfit); npd 0, 1 (unfit), 2 (cannot tell); nagios 0, 1 (degraded), 2 (unfit), 3 (cannot tell);\n\
 json as nagios. Wrong usage is \"cannot tell\": with slurm 0, since any other code drains the node.\n\n\
 Examples:\n  gpuprod fit --format slurm\n  gpuprod fit --format npd --unfit-on degraded";
+
+const SELFTEST_HELP: &str = "Nothing of this host is touched, and nobody but a listener on 127.0.0.1 is told.\n\
+Exit codes: 0 every rule with a built-in fault fired, 1 one did not. `here` says whether the rule can speak on this node.\n\n\
+Examples:\n  gpuprod selftest\n  gpuprod selftest --only squatter,io_stall --real-time --json";
 
 const TOP_HELP: &str = "A running agent is shown; where none runs, `top` samples this host itself, and says so.\n\
 Keys: e evidence, Tab section, arrows scroll, Space hold, ? help, q quit.\n\
@@ -198,6 +203,24 @@ pub enum Command {
     /// Productive and lost GPU-hours, and money, from the ledger that the agent keeps
     #[command(after_help = report::HELP)]
     Report(report::Flags),
+    /// Whether each rule fires, and how long until the page: recorded faults through the real pipeline, to a local receiver
+    #[command(after_help = SELFTEST_HELP)]
+    Selftest {
+        /// How the host is read.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// Only these rules
+        #[arg(long, value_name = "RULE,...", value_delimiter = ',', value_parser = rule)]
+        only: Vec<RuleId>,
+        /// Play in real time what fires within 60 s; the rest is replayed as ever
+        #[arg(long)]
+        real_time: bool,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Every rule: what it means, its thresholds, what keeps it silent, what it cannot tell (docs/rules.md)
+    Rules,
     /// Every series: name, kind, unit, labels, help
     Metrics {
         /// As JSON
@@ -270,6 +293,13 @@ fn source(word: &str) -> Result<Source, String> {
     known.clone().find(|source| source.as_str() == word).ok_or_else(|| {
         let names: Vec<&str> = known.map(Source::as_str).collect();
         format!("sources: {}", names.join(", "))
+    })
+}
+
+fn rule(word: &str) -> Result<RuleId, String> {
+    RuleId::ALL.iter().copied().find(|rule| rule.as_str() == word).ok_or_else(|| {
+        let names: Vec<&str> = RULES.iter().map(|rule| rule.id.as_str()).collect();
+        format!("rules: {}", names.join(", "))
     })
 }
 

@@ -26,7 +26,8 @@ use crate::snapshot::Shown;
 use crate::source::{Live, Stop};
 use crate::topo::Topo;
 use crate::{
-    agent, catalogue, check, dashboards, demo, doctor, http, replay, snapshot, socket, state_dir, text, top, topo,
+    agent, catalogue, check, dashboards, demo, doctor, http, replay, rules_page, selftest, snapshot, socket, state_dir,
+    text, top, topo,
 };
 
 /// What a command works with: config and flags together.
@@ -144,6 +145,14 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             let diagnoses = doctor::diagnose(&tick);
             print(out, json, &diagnoses, |diagnoses| doctor::page(diagnoses))?;
         }
+        Command::Selftest { sampling, only, real_time, json } => {
+            let settings = Settings::one_shot(&sampling)?;
+            let here = snapshot::take(&settings, &[]);
+            let report = selftest::run(&settings.config, &here, &only, real_time)?;
+            print(out, json, &report, selftest::page)?;
+            return Ok(u8::from(report.failed > 0));
+        }
+        Command::Rules => out.write_all(rules_page::page().as_bytes())?,
         Command::Record { out: file, sampling, time } => {
             let ticks = record(&Settings::one_shot(&sampling)?, &file, time)?;
             writeln!(err, "{ticks} ticks in {}", file.display())?;

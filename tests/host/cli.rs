@@ -41,7 +41,7 @@ pub(crate) fn gpuprod(scratch: &Scratch, args: &[&str]) -> Command {
     }
     let mut command = Command::new(BINARY);
     command.args(args);
-    if matches!(args.first(), Some(&("check" | "snapshot" | "doctor" | "top" | "record")))
+    if matches!(args.first(), Some(&("check" | "snapshot" | "doctor" | "top" | "record" | "selftest")))
         && !args.contains(&"--config")
     {
         command.arg("--config").arg(config);

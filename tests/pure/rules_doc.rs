@@ -1,0 +1,32 @@
+//! The rules' documentation is what the rules say of themselves.
+
+use std::path::Path;
+
+use gpuprod::rules_page::page;
+use gpuprod_rules::{Policy, RULES};
+
+#[test]
+fn docs_rules_md_is_what_the_rules_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rules.md");
+    if std::env::var_os("GPUPROD_BLESS").is_some() {
+        std::fs::write(&path, page()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == page(), "docs/rules.md is not what `gpuprod rules` prints: gpuprod rules > docs/rules.md");
+}
+
+#[test]
+fn every_rule_says_what_it_cannot_tell_and_every_threshold_why() {
+    for rule in RULES {
+        let text = rule.text;
+        for words in [text.means, text.inputs, text.formula, text.silent, text.advice, text.blind] {
+            assert!(words.len() > 20 && words.ends_with('.'), "{}: {words:?}", rule.id);
+        }
+    }
+    for (rule, table) in Policy::SECTIONS {
+        assert!(RULES.iter().any(|known| known.id.as_str() == *rule), "{rule} has thresholds and is no rule");
+        for row in *table {
+            assert!(row.why.trim().len() > 20, "{rule}.{} has no reason", row.key);
+        }
+    }
+}
