@@ -118,7 +118,8 @@ impl Judge {
             let mut overruled = None;
             for rule in RULES.iter().filter(|rule| !self.policy.off.contains(&rule.id)) {
                 let active = self.holds.is_active(rule.id, &unit.id);
-                let outcome = match overruled {
+                // The node's verdict rests on the fault, and is not overruled by it.
+                let outcome = match overruled.filter(|_| rule.id != RuleId::NodeFit) {
                     None => (rule.judge)(&View { unit, host: &host, policy: &self.policy, active }),
                     Some(by) => Outcome::Suspended(format!("{by} speaks of this GPU")),
                 };

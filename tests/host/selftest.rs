@@ -10,7 +10,8 @@ fn told(args: &[&str]) -> (Value, bool) {
     all.extend(args);
     let output = gpuprod(&scratch, &all).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
+    let value =
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
     (value, output.status.success())
 }
 

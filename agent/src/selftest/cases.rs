@@ -36,12 +36,7 @@ pub(super) const CASES: &[Case] = &[
     case(RuleId::GpuFault, "a GPU falls off the bus", recording!("gpu_fault"), 120),
     case(RuleId::Squatter, "a process becomes a zombie and its GPU memory stays taken", recording!("squatter"), 180),
     case(RuleId::SilentThrottling, "a GPU gets hot: its clocks fall to 60 %", recording!("silent_throttling"), 300),
-    case(
-        RuleId::RaidRebuildImpact,
-        "an array is rebuilt under a serving engine",
-        recording!("stranded_capacity"),
-        300,
-    ),
+    case(RuleId::RaidRebuildImpact, "an array is rebuilt under a serving engine", recording!("stranded_capacity"), 300),
     case(RuleId::IoStall, "a drive stops answering", recording!("io_stall"), 300),
     case(
         RuleId::StrandedCapacity,
