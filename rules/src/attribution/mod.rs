@@ -3,7 +3,7 @@
 //! To add a family: write `fn candidates(view: &View<'_>) -> Vec<Candidate>` in a file of its own and hang it into
 //! [`FAMILIES`]. A rule that looks at one object hands its candidate to [`weigh`].
 //!
-//! A family of resources makes [`Candidate`]s ([`FAMILIES`]: one line each); [`gates`] weighs them, whatever they are.
+//! A family of resources makes [`Candidate`]s ([`FAMILIES`]: one line each); [`gates()`] weighs them, whatever they are.
 //! What fails a gate is named among the rejected, with the number that failed.
 
 mod candidate;
