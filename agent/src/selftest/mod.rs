@@ -251,6 +251,7 @@ pub fn page(report: &Report) -> String {
         let _ = writeln!(out, "         here: {}", line.here);
     }
     let tested = report.rules.iter().filter(|line| line.fault.is_some()).count();
-    let _ = writeln!(out, "{} of {tested} fired", tested - report.failed);
+    let untested = report.rules.len() - tested;
+    let _ = writeln!(out, "{} of {tested} fired; {untested} rules have no fault built in", tested - report.failed);
     out
 }
