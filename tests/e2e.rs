@@ -15,6 +15,8 @@
 mod alerts;
 #[path = "e2e/clients.rs"]
 mod clients;
+#[path = "e2e/grafana.rs"]
+mod grafana;
 #[path = "e2e/kill.rs"]
 mod kill;
 #[path = "e2e/otlp.rs"]
