@@ -44,6 +44,8 @@ mod resume;
 mod rules_doc;
 #[path = "pure/top.rs"]
 mod top;
+#[path = "pure/topo.rs"]
+mod topo;
 #[path = "pure/verdicts.rs"]
 mod verdicts;
 #[path = "pure/whole.rs"]

@@ -2,24 +2,26 @@
 //! below what both ends can do, and what sits near which GPU.
 
 mod page;
+mod placed;
 
 use gpuprod_snapshot::gpu::Gpu;
 use gpuprod_snapshot::topology::{LinkState, NumaNode, PathClass, Pci, PciAddress, PciDevice, PciKind};
-use gpuprod_snapshot::units::{Bytes, MegaTransfers};
+use gpuprod_snapshot::units::{Bytes, MegaTransfers, Permille};
 use gpuprod_snapshot::{Reading, Sample, Source, Tick};
 use serde::Serialize;
 
 use crate::text;
 pub use page::page;
+pub use placed::{Drive, Held, Placement};
 
 /// What is read for it.
-pub const SOURCES: &[Source] = &[Source::Pci, Source::Numa, Source::Gpu, Source::Block];
+pub const SOURCES: &[Source] = &[Source::Pci, Source::Numa, Source::Gpu, Source::Block, Source::Md, Source::Proc];
 /// At most so many devices are paired: a node with many virtual functions has thousands.
 const PAIRED: usize = 64;
 /// QEMU's bridges: their links are made up.
 const VIRTUAL: u32 = 0x1b36;
-/// Clocks are up in these performance states.
-const AWAKE: u32 = 2;
+/// A GPU with this utilization works. Its performance state says nothing: boards of data centres rest in P0, too.
+const WORKS: Permille = Permille(100);
 
 /// The whole answer.
 #[derive(Debug, Serialize)]
@@ -30,6 +32,8 @@ pub struct Topo {
     pub devices: Vec<Device>,
     /// Every pair of them once.
     pub paths: Vec<Path>,
+    /// The processes that hold GPUs, by GPU and pid.
+    pub processes: Vec<Held>,
     /// What is wrong or worth knowing.
     pub findings: Vec<Note>,
     /// Sources that gave nothing, and what was left out.
@@ -131,7 +135,9 @@ impl Topo {
             findings.extend(link(endpoint, pci, gpu).map(|(warn, says)| Note { warn, about: name.to_owned(), says }));
         }
         placement(&devices, &paths, &nodes, &mut findings);
-        Self { nodes, devices, paths, findings, notes }
+        let processes = placed::held(tick);
+        findings.extend(placed::judge(&processes, tick));
+        Self { nodes, devices, paths, processes, findings, notes }
     }
 }
 
@@ -222,8 +228,8 @@ fn link(device: &PciDevice, pci: &Pci, gpu: Option<&Gpu>) -> Option<(bool, Strin
             Some((false, format!("{text}; the port above ({at}) has {} GT/s: the slot is the limit", gigas(slot))))
         }
         _ => match gpu {
-            Some(gpu) if gpu.pstate.copied().is_some_and(|state| state <= AWAKE) => {
-                Some((true, format!("{text} while the GPU is awake: look for replays and at the riser")))
+            Some(gpu) if gpu.util.copied().is_some_and(|util| util >= WORKS) => {
+                Some((true, format!("{text} while the GPU works: look for replays and at the riser")))
             }
             Some(_) => Some((false, format!("{text}; the GPU rests or does not say: normal then"))),
             None if device.kind.get() == Some(&PciKind::Gpu) => {

@@ -1,5 +1,6 @@
 //! NUMA nodes: their CPUs, distances and memory.
 
+use gpuprod_snapshot::CpuList;
 use gpuprod_snapshot::topology::{Numa, NumaNode};
 use gpuprod_snapshot::units::Bytes;
 
@@ -23,16 +24,30 @@ impl Collector for Nodes {
             let dir = list.join(format!("node{id}"));
             let file = |name: &str| tree::text(&dir.join(name));
             let meminfo = file("meminfo");
+            let cpulist = read(file("cpulist"), |text| Some(text.trim().to_owned()));
             NumaNode {
                 id,
+                package: package(host, cpulist.get()),
                 // Empty is a value here: a node without CPUs.
-                cpulist: read(file("cpulist"), |text| Some(text.trim().to_owned())),
+                cpulist,
                 distances: read(file("distance"), distances),
                 mem_total: read(meminfo.as_deref(), |text| memory(text, "MemTotal:")),
                 mem_free: read(meminfo.as_deref(), |text| memory(text, "MemFree:")),
             }
         };
         Ok(Part::Numa(Numa { nodes: ids.into_iter().map(node).collect() }))
+    }
+}
+
+/// The socket of a node's CPUs: that of the first of them.
+fn package(host: &Host, cpus: Option<&String>) -> Reading<u32> {
+    let first = cpus.and_then(|cpus| CpuList::parse(cpus)?.first());
+    let Some(cpu) = first else { return Reading::Missing(Missing::Unsupported) };
+    let file = host.sys.join(format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id"));
+    // -1 where firmware does not say.
+    match tree::text(&file) {
+        Ok(text) if text.trim() == "-1" => Reading::Missing(Missing::Unsupported),
+        other => read(other, |text| text.trim().parse().ok()),
     }
 }
 

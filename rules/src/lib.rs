@@ -24,6 +24,7 @@ pub mod ledger;
 mod merge;
 pub mod node;
 mod number;
+pub mod placement;
 mod policy;
 mod reading;
 mod rule;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use gpuprod_snapshot::host::NodeTime;
 use gpuprod_snapshot::topology::{LinkState, PathClass};
-use gpuprod_snapshot::{Reading, units::MegaTransfers};
+use gpuprod_snapshot::{Missing, Reading, units::MegaTransfers};
 
-use super::{Device, Node, Topo};
+use super::{Device, Drive, Held, Node, Placement, Topo, placed};
 use crate::text;
 
 /// The matrix has at most so many columns; the rest is in the JSON.
@@ -18,6 +19,7 @@ pub fn page(topo: &Topo) -> String {
     let mut out = String::new();
     tree(&mut out, topo);
     matrix(&mut out, topo);
+    processes(&mut out, topo);
     for (title, warn) in [("FINDINGS", true), ("PLACEMENT AND LINKS", false)] {
         let mut notes = topo.findings.iter().filter(|note| note.warn == warn).peekable();
         if notes.peek().is_some() || warn {
@@ -33,8 +35,6 @@ pub fn page(topo: &Topo) -> String {
             let _ = writeln!(out, "  {:<10} {}", note.about, note.says);
         }
     }
-    // Said, so that silence is not taken for "all is well placed".
-    out.push_str("  where processes run and where their memory lies is not read by this version\n");
     for note in &topo.notes {
         let _ = writeln!(out, "note: {note}");
     }
@@ -154,5 +154,63 @@ fn matrix(out: &mut String, topo: &Topo) {
     );
     if topo.devices.len() > shown {
         let _ = writeln!(out, "{} more devices: --json has every pair", topo.devices.len() - shown);
+    }
+}
+
+/// Who holds which GPU, and where it runs.
+fn processes(out: &mut String, topo: &Topo) {
+    if topo.processes.is_empty() {
+        return;
+    }
+    out.push_str("\nPROCESSES\n");
+    let mut last = "";
+    for held in &topo.processes {
+        let gpu = if held.gpu == last { String::new() } else { held.gpu.clone() };
+        last = held.gpu.as_str();
+        let nodes: Vec<String> = held.nodes.iter().map(u32::to_string).collect();
+        let runs = match held.cpus.get() {
+            Some(cpus) => format!("CPUs {} (node {})", text::clip(&text::clean(cpus), 32), nodes.join(",")),
+            None => format!(
+                "CPUs ? ({})",
+                held.cpus.missing().filter(|why| *why != Missing::NotYet).map_or("not read", Missing::as_str)
+            ),
+        };
+        let drives = match held.storage.get().map(Vec::as_slice) {
+            None => "? (not to be seen)".to_owned(),
+            Some([]) => "none".to_owned(),
+            Some(drives) => text::clip(&drives.iter().map(drive).collect::<Vec<_>>().join(" "), 60),
+        };
+        let word = match held.placement {
+            Placement::Near => "near",
+            Placement::Anywhere => "not bound to one socket",
+            Placement::Away => "AWAY",
+            Placement::CannotTell => "cannot tell",
+        };
+        let _ = writeln!(
+            out,
+            "  {gpu:<8} {}: {word}; may run on {runs}; ran on {}; storage {drives}",
+            placed::who(held),
+            ran(held)
+        );
+    }
+    out.push_str("  where their memory lies is not read: numa_maps holds up the process that it is asked of\n");
+}
+
+fn drive(drive: &Drive) -> String {
+    format!("{} (node {})", drive.name, drive.node.copied().map_or_else(|| "?".to_owned(), |node| node.to_string()))
+}
+
+/// Shares of CPU time by node.
+fn ran(held: &Held) -> String {
+    let times = held.cpu_by_node.get().map(Vec::as_slice).unwrap_or_default();
+    let sum: u128 = times.iter().map(|time| u128::from(time.cpu.0)).sum();
+    let share = |time: &NodeTime| match (u128::from(time.cpu.0) * 100).checked_div(sum) {
+        Some(percent) => format!("node {} {percent} %", time.node),
+        None => format!("node {}", time.node),
+    };
+    match (times, held.processor.copied()) {
+        ([], None) => "?".to_owned(),
+        ([], Some(cpu)) => format!("CPU {cpu}"),
+        (times, _) => times.iter().map(share).collect::<Vec<_>>().join(", "),
     }
 }

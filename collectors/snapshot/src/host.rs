@@ -123,6 +123,19 @@ pub struct Process {
     /// User and system time of all live threads.
     #[serde(rename = "cpu_ns")]
     pub cpu: Reading<Nanos>,
+    /// CPUs on which its leader may run, as the kernel prints them (`0-55,112-167`). A thread may be bound tighter.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
+    pub cpus_allowed: Reading<String>,
+    /// NUMA nodes from which it may take memory, as the kernel prints them.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
+    pub mems_allowed: Reading<String>,
+    /// CPU on which the leader ran last.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
+    pub processor: Reading<u32>,
+    /// CPU time by NUMA node, by number: what each thread used since the look before counts to the node of the CPU on
+    /// which it ran last. What it had used when it was first seen counts to where it was then. Only grows.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
+    pub cpu_by_node: Reading<Vec<NodeTime>>,
     /// Resident memory.
     pub rss: Reading<Bytes>,
     /// Of that, memory that no file backs: what the process itself made. Mapped weights are not in it.
@@ -147,4 +160,15 @@ pub struct Process {
     pub remote_peers: Reading<u32>,
     /// Whether it holds an RDMA device open (`/dev/infiniband/uverbs0`, `/dev/cxi0`).
     pub rdma: Reading<bool>,
+}
+
+/// CPU time on the CPUs of one NUMA node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeTime {
+    /// The node's number.
+    pub node: u32,
+    /// User and system time.
+    #[serde(rename = "cpu_ns")]
+    pub cpu: Nanos,
 }

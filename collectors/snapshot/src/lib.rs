@@ -14,6 +14,7 @@ extern crate alloc;
 
 #[macro_use]
 mod text;
+mod cpulist;
 pub mod engine;
 mod focus;
 pub mod gpu;
@@ -28,6 +29,7 @@ pub mod topology;
 pub mod units;
 pub mod xid;
 
+pub use cpulist::CpuList;
 pub use focus::{Focus, local_port};
 pub use reading::{Missing, Reading};
 pub use tick::{BootId, Hung, Part, Sample, Source, Stamp, Tick};

@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use crate::gpu::Gpm;
-use crate::host::Stall;
+use crate::host::{NodeTime, Process, Stall};
 use crate::storage::{MdAction, MdMember};
-use crate::topology::PciAddress;
+use crate::topology::{NumaNode, PciAddress};
 use crate::units::{Nanos, Ppb, from_f64};
-use crate::{Missing, Part, Reading, Sample, Source, Tick};
+use crate::{CpuList, Missing, Part, Reading, Sample, Source, Tick};
 
 fn round<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> (String, T) {
     let text = serde_json::to_string(value).unwrap();
@@ -50,6 +50,46 @@ fn what_makes_no_sense_is_refused_and_what_is_absent_was_not_read() {
     assert_eq!(member.slot, Reading::Missing(Missing::NotYet));
     assert!(!member.is_rebuilding(), "a spare without a slot waits");
     assert!(MdMember { slot: Reading::Value(3), ..member }.is_rebuilding());
+}
+
+/// A line of a recording that was made before these fields were there, and one of a later version.
+#[test]
+fn a_process_of_an_older_recording_still_reads_and_newer_fields_are_passed_over() {
+    let old = r#"{"pid":7,"start_ns":5,"ppid":1,"uid":0,"comm":"a","state":"S","threads":2,"threads_blocked":0,"cpu_ns":9,"rss":4096}"#;
+    let process: Process = serde_json::from_str(old).unwrap();
+    assert_eq!((process.pid, process.cpu.copied()), (7, Some(Nanos(9))));
+    assert!(process.cpus_allowed.is_not_yet() && process.mems_allowed.is_not_yet());
+    assert!(process.processor.is_not_yet() && process.cpu_by_node.is_not_yet());
+    // What was not read is not written either: an older reader meets nothing new.
+    assert!(!round(&process).0.contains("allowed") && !round(&process).0.contains("by_node"));
+    let node = NodeTime { node: 1, cpu: Nanos(3) };
+    let now = Process {
+        cpus_allowed: String::from("0-3,8").into(),
+        mems_allowed: Reading::Missing(Missing::Denied),
+        processor: 8.into(),
+        cpu_by_node: alloc::vec![node].into(),
+        ..process
+    };
+    let (text, back) = round(&now);
+    assert_eq!(back, now);
+    assert!(text.contains(r#""cpu_by_node":[{"node":1,"cpu_ns":3}]"#), "{text}");
+    let later = text.replace(r#""processor":8"#, r#""processor":8,"of_a_later_version":{"a":[1]}"#);
+    assert_eq!(serde_json::from_str::<Process>(&later).unwrap(), now);
+    let numa: NumaNode = serde_json::from_str(r#"{"id":0,"cpulist":"0-3"}"#).unwrap();
+    assert!(numa.package.is_not_yet());
+}
+
+#[test]
+fn lists_of_cpus_are_ranges() {
+    let list = |text| CpuList::parse(text).unwrap();
+    let some = list("0-3,8,10-11");
+    assert!([0, 3, 8, 11].into_iter().all(|cpu| some.contains(cpu)));
+    assert!(![4, 7, 9, 12].into_iter().any(|cpu| some.contains(cpu)));
+    assert!(some.meets(&list("3-5")) && !some.meets(&list("4-7,9")) && !some.meets(&list("")));
+    assert_eq!((some.first(), list("\n").first()), (Some(0), None));
+    for bad in ["a", "1-", "-1", "3-2", "1,,2", "+1", "4294967296"] {
+        assert_eq!(CpuList::parse(bad), None, "{bad}");
+    }
 }
 
 #[test]

@@ -233,6 +233,9 @@ pub struct NumaNode {
     pub id: u32,
     /// Its CPUs as the kernel prints them; empty for a node without.
     pub cpulist: Reading<String>,
+    /// The socket of its CPUs. Several nodes may share one (NPS, SNC).
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
+    pub package: Reading<u32>,
     /// Distances to the online nodes, in their order.
     pub distances: Reading<Vec<u32>>,
     /// Its memory.

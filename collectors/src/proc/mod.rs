@@ -13,6 +13,7 @@ use crate::{CollectError, Collector, Focus, Host, Missing, Part, Reading, Source
 
 pub mod fds;
 mod find;
+mod place;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -28,6 +29,7 @@ pub struct GpuProcesses {
     /// What was found behind the open files of a process, with its age in collections.
     files: BTreeMap<(u32, Nanos), Files>,
     finder: find::Finder,
+    placed: place::Placed,
 }
 
 #[derive(Clone)]
@@ -47,6 +49,7 @@ impl Collector for GpuProcesses {
     fn collect(&mut self, host: &Host, focus: &Focus) -> Result<Part, CollectError> {
         if focus.pids.is_empty() && focus.ports.is_empty() {
             self.files.clear();
+            self.placed = place::Placed::default();
             return Ok(Part::Proc(Processes::default()));
         }
         let mut listeners = fds::Listeners::new(host);
@@ -57,9 +60,11 @@ impl Collector for GpuProcesses {
             listeners,
             before: std::mem::take(&mut self.files),
             files: BTreeMap::new(),
+            placed: self.placed.next(host),
         };
         let processes = pids.iter().filter_map(|pid| reader.process(*pid)).collect();
         self.files = reader.files;
+        self.placed = reader.placed;
         Ok(Part::Proc(Processes { processes }))
     }
 }
@@ -71,6 +76,7 @@ struct Reader<'a> {
     listeners: fds::Listeners<'a>,
     before: BTreeMap<(u32, Nanos), Files>,
     files: BTreeMap<(u32, Nanos), Files>,
+    placed: place::Placed,
 }
 
 impl Reader<'_> {
@@ -78,11 +84,9 @@ impl Reader<'_> {
     fn process(&mut self, pid: u32) -> Option<Process> {
         let dir = self.host.proc.join(pid.to_string());
         let stat = find::stat(self.host, pid)?;
-        let (uid, rss, anonymous) = match tree::text(&dir.join("status")) {
+        let status = match tree::text(&dir.join("status")) {
             Ok(text) => text::status(&text),
-            Err(error) => {
-                (Reading::Missing(error.missing), Reading::Missing(error.missing), Reading::Missing(error.missing))
-            }
+            Err(error) => text::Status::missing(error.missing),
         };
         let io = tree::text(&dir.join("io"));
         let counter = |name: &str| match &io {
@@ -90,7 +94,12 @@ impl Reader<'_> {
             Err(error) => Reading::Missing(error.missing),
         };
         let denied = io.as_ref().is_err_and(|error| error.missing == Missing::Denied);
-        let (threads_blocked, wchan) = self.blocked(pid, &stat, denied);
+        let threads = self.threads(pid, &stat);
+        let (threads_blocked, wchan) = self.blocked(pid, &threads, denied);
+        let cpu_by_node = match &threads {
+            Ok(threads) => self.placed.count((pid, stat.start), threads),
+            Err(missing) => Reading::Missing(*missing),
+        };
         let files = self.files(pid, stat.start);
         let cgroup = match tree::text(&dir.join("cgroup")) {
             Ok(text) if text.trim().is_empty() => Reading::Missing(Missing::Gone),
@@ -101,15 +110,19 @@ impl Reader<'_> {
             pid,
             start: stat.start.into(),
             ppid: stat.ppid.into(),
-            uid,
+            uid: status.uid,
             comm: stat.comm.into(),
             state: stat.state.into(),
             threads: stat.threads.into(),
             threads_blocked,
             wchan,
             cpu: stat.cpu.into(),
-            rss,
-            anonymous,
+            cpus_allowed: status.cpus,
+            mems_allowed: status.mems,
+            processor: Reading::from_option(stat.processor, Missing::Unsupported),
+            cpu_by_node,
+            rss: status.rss,
+            anonymous: status.anonymous,
             cgroup,
             read_chars: counter("rchar"),
             written_chars: counter("wchar"),
@@ -124,26 +137,32 @@ impl Reader<'_> {
         (still.start == stat.start).then_some(process)
     }
 
-    /// Threads in state D, and where the first of them waits.
-    fn blocked(&self, pid: u32, stat: &text::Stat, denied: bool) -> (Reading<u32>, Reading<String>) {
+    /// The threads by number. The only one of a process is its leader, which was read already.
+    fn threads(&self, pid: u32, leader: &text::Stat) -> Result<Vec<(u32, text::Stat)>, Missing> {
         let dir = self.host.proc.join(pid.to_string()).join("task");
-        let tasks = match tree::names(&dir) {
-            Ok(tasks) => tasks,
-            Err(error) => {
-                return (Reading::Missing(error.missing), Reading::Missing(error.missing));
-            }
+        let tasks = tree::names(&dir).map_err(|error| error.missing)?;
+        if leader.threads == 1 {
+            return Ok(vec![(pid, leader.clone())]);
+        }
+        let stat =
+            |task: &String| Some((task.parse().ok()?, text::stat(&tree::text(&dir.join(task).join("stat")).ok()?)?));
+        Ok(tasks.iter().take(MAX_TASKS).filter_map(stat).collect())
+    }
+
+    /// Threads in state D, and where the first of them waits.
+    fn blocked(
+        &self,
+        pid: u32,
+        threads: &Result<Vec<(u32, text::Stat)>, Missing>,
+        denied: bool,
+    ) -> (Reading<u32>, Reading<String>) {
+        let threads = match threads {
+            Ok(threads) => threads,
+            Err(missing) => return (Reading::Missing(*missing), Reading::Missing(*missing)),
         };
-        let is_blocked = |task: &&String| match tree::text(&dir.join(task).join("stat")) {
-            Ok(text) => text::stat(&text).is_some_and(|stat| stat.state == 'D'),
-            Err(_) => false,
-        };
-        let blocked: Vec<&String> = match (stat.threads, stat.state) {
-            (1, 'D') => tasks.iter().take(1).collect(),
-            (1, _) => Vec::new(),
-            _ => tasks.iter().take(MAX_TASKS).filter(is_blocked).collect(),
-        };
-        let wchan = match blocked.first() {
-            Some(task) => match tree::word(&dir.join(task).join("wchan")) {
+        let mut blocked = threads.iter().filter(|(_, stat)| stat.state == 'D').map(|(task, _)| task).peekable();
+        let wchan = match blocked.peek() {
+            Some(task) => match tree::word(&self.host.proc.join(format!("{pid}/task/{task}/wchan"))) {
                 // The kernel prints 0 to those who may not know, and for a thread that runs again.
                 Reading::Value(word) if word == "0" && denied => Reading::Missing(Missing::Denied),
                 Reading::Value(word) if word == "0" => Reading::Missing(Missing::Gone),
@@ -151,8 +170,7 @@ impl Reader<'_> {
             },
             None => Reading::Missing(Missing::Gone),
         };
-        let count = u32::try_from(blocked.len()).ok();
-        (Reading::from_option(count, Missing::Malformed), wchan)
+        (Reading::from_option(u32::try_from(blocked.count()).ok(), Missing::Malformed), wchan)
     }
 
     fn files(&mut self, pid: u32, start: Nanos) -> Files {

@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 
+use gpuprod_snapshot::CpuList;
 use gpuprod_snapshot::units::Bytes;
 
+use super::text::Status;
 use super::*;
 use crate::scratch::{Scratch, fixture};
 
@@ -235,10 +237,67 @@ fn a_name_may_hold_anything() {
 
 #[test]
 fn a_zombie_has_no_memory() {
-    let (uid, rss, anonymous) = text::status("Name:\tz\nState:\tZ (zombie)\nUid:\t0\t0\t0\t0\n");
+    let Status { uid, rss, anonymous, cpus, .. } = text::status("Name:\tz\nState:\tZ (zombie)\nUid:\t0\t0\t0\t0\n");
     assert_eq!((uid.copied(), rss.missing(), anonymous.missing()), (Some(0), Some(Missing::Gone), Some(Missing::Gone)));
-    let (_, rss, anonymous) = text::status("VmRSS:\t    2048 kB\nRssAnon:\t    1024 kB\nRssFile:\t 1024 kB\n");
+    assert_eq!(cpus.missing(), Some(Missing::Unsupported));
+    let Status { rss, anonymous, .. } =
+        text::status("VmRSS:\t    2048 kB\nRssAnon:\t    1024 kB\nRssFile:\t 1024 kB\n");
     assert_eq!((rss.copied(), anonymous.copied()), (Some(Bytes(2 << 20)), Some(Bytes(1 << 20))));
+}
+
+/// As `task_cpus_allowed` of the kernel prints them, from a process bound with `taskset -c 1`.
+#[test]
+fn masks_are_kept_as_printed_and_nonsense_is_malformed() {
+    let text = "Cpus_allowed:\t2\nCpus_allowed_list:\t1\nMems_allowed:\t00000000,00000001\nMems_allowed_list:\t0-1,8\n";
+    let Status { cpus, mems, .. } = text::status(text);
+    assert_eq!((cpus.get().unwrap().as_str(), mems.get().unwrap().as_str()), ("1", "0-1,8"));
+    for bad in ["", "-1", "0-", "5-3", "0-3,x", &"0,".repeat(9000)] {
+        let Status { cpus, .. } = text::status(&format!("Cpus_allowed_list:\t{bad}\n"));
+        assert_eq!(cpus.missing(), Some(Missing::Malformed), "{bad}");
+    }
+}
+
+#[test]
+fn cpu_time_counts_to_the_node_on_which_each_thread_is() {
+    let node = Node::new();
+    node.0.file("sys/devices/system/node/node0/cpulist", "0-3,8\n");
+    node.0.file("sys/devices/system/node/node1/cpulist", "4-7\n");
+    node.0.file("sys/devices/system/node/node2/cpulist", "\n");
+    node.process(70, 1, "a");
+    let task = |task: u32, used: u32, cpu: u32| {
+        let line = stat_line(task, "a", 'S', 1, 2, 1000).replace(" 250 50 ", &format!(" {used} 0 "));
+        node.0.file(&format!("proc/70/task/{task}/stat"), &line.replace(" 17 3 ", &format!(" 17 {cpu} ")));
+    };
+    let leader = stat_line(70, "a", 'S', 1, 2, 1000);
+    node.0.file("proc/70/stat", &leader);
+    let mut collector = GpuProcesses::default();
+    let mut look = || {
+        let process = node.collect(&mut collector, &[70], &[]).remove(0);
+        process.cpu_by_node.get().unwrap().iter().map(|time| (time.node, time.cpu.0 / 10_000_000)).collect::<Vec<_>>()
+    };
+    // What was used before the first look counts to where the threads are then.
+    (task(70, 300, 3), task(71, 100, 5));
+    assert_eq!(look(), [(0, 300), (1, 100)]);
+    // A thread moves: what it used before stays where it was.
+    (task(70, 310, 3), task(71, 150, 8));
+    assert_eq!(look(), [(0, 360), (1, 100)]);
+    // One ended, another has its number: it begins at zero. A CPU of no node counts nowhere.
+    (task(70, 330, 99), task(71, 20, 4));
+    assert_eq!(look(), [(0, 360), (1, 120)]);
+    // Another process under the pid.
+    node.0.file("proc/70/stat", &stat_line(70, "a", 'S', 1, 2, 2000));
+    assert_eq!(look(), [(1, 20)]);
+    let process = node.once(&[70], &[]).remove(0);
+    assert_eq!(process.processor.copied(), Some(3));
+}
+
+#[test]
+fn without_nodes_of_the_kernel_no_time_is_told_by_node() {
+    let node = Node::new();
+    node.process(70, 1, "a");
+    let process = node.once(&[70], &[]).remove(0);
+    assert_eq!(process.cpu_by_node.missing(), Some(Missing::Unsupported));
+    assert_eq!(process.cpus_allowed.missing(), Some(Missing::Unsupported));
 }
 
 /// This test's own process is read on the machine that runs the tests.
@@ -261,6 +320,11 @@ fn our_own_process_is_seen_as_the_kernel_shows_it() {
     assert!(own.threads.copied().unwrap() >= 2);
     assert!(own.start.copied().unwrap() > Nanos(0));
     assert_eq!(own.threads_blocked.copied(), Some(0));
+    let allowed = CpuList::parse(own.cpus_allowed.get().unwrap()).unwrap();
+    assert!(allowed.contains(own.processor.copied().unwrap()), "{own:?}");
+    if host.sys.join("devices/system/node/node0").exists() {
+        assert!(!own.cpu_by_node.get().unwrap().is_empty(), "{own:?}");
+    }
 }
 
 proptest! {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use gpuprod_snapshot::CpuList;
 use gpuprod_snapshot::units::{Bytes, Nanos};
 
 use crate::{Missing, Reading};
@@ -21,7 +22,12 @@ pub struct Stat {
     pub threads: u32,
     /// Start after boot.
     pub start: Nanos,
+    /// CPU on which it ran last.
+    pub processor: Option<u32>,
 }
+
+/// A list of CPUs is kept up to this length: every second one of two thousand.
+const LIST_CAP: usize = 8192;
 
 /// The kernel counts these fields in hundredths of a second on every architecture that we run on (USER_HZ).
 const TICK_NANOS: u64 = 10_000_000;
@@ -48,13 +54,42 @@ pub fn stat(text: &str) -> Option<Stat> {
         cpu: nanos(ticks(14)?.checked_add(ticks(15)?)?)?,
         threads: field(20)?.parse().ok()?,
         start: nanos(ticks(22)?)?,
+        processor: field(39).and_then(|word| word.parse().ok()),
     })
 }
 
-/// Real user id, resident memory and what of it no file backs, from `status`. A process without memory (a zombie, a
-/// kernel thread) has no such lines: `Gone`.
+/// What `/proc/PID/status` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Real user id.
+    pub uid: Reading<u32>,
+    /// Resident memory. A process without memory (a zombie, a kernel thread) has no such line: `Gone`.
+    pub rss: Reading<Bytes>,
+    /// What of it no file backs.
+    pub anonymous: Reading<Bytes>,
+    /// CPUs on which it may run.
+    pub cpus: Reading<String>,
+    /// Nodes from which it may take memory.
+    pub mems: Reading<String>,
+}
+
+impl Status {
+    /// Nothing of it could be read.
+    #[must_use]
+    pub const fn missing(why: Missing) -> Self {
+        Self {
+            uid: Reading::Missing(why),
+            rss: Reading::Missing(why),
+            anonymous: Reading::Missing(why),
+            cpus: Reading::Missing(why),
+            mems: Reading::Missing(why),
+        }
+    }
+}
+
+/// Reads `status`.
 #[must_use]
-pub fn status(text: &str) -> (Reading<u32>, Reading<Bytes>, Reading<Bytes>) {
+pub fn status(text: &str) -> Status {
     let line = |name: &str| {
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
@@ -69,7 +104,20 @@ pub fn status(text: &str) -> (Reading<u32>, Reading<Bytes>, Reading<Bytes>) {
         }
         None => Reading::Missing(Missing::Gone),
     };
-    (Reading::from_option(uid, Missing::Malformed), memory("VmRSS"), memory("RssAnon"))
+    let list = |name| match line(name) {
+        Some(word) if word.len() <= LIST_CAP && CpuList::parse(word).is_some_and(|list| !list.is_empty()) => {
+            Reading::Value(word.to_owned())
+        }
+        Some(_) => Reading::Missing(Missing::Malformed),
+        None => Reading::Missing(Missing::Unsupported),
+    };
+    Status {
+        uid: Reading::from_option(uid, Missing::Malformed),
+        rss: memory("VmRSS"),
+        anonymous: memory("RssAnon"),
+        cpus: list("Cpus_allowed_list"),
+        mems: list("Mems_allowed_list"),
+    }
 }
 
 /// One counter of `/proc/PID/io`.

@@ -1,6 +1,6 @@
 //! Pressure, the processes that hold GPUs, and their cgroups.
 
-use gpuprod_snapshot::host::{CgroupPressures, Pressure, Pressures, Process, Processes, Psi, Stall};
+use gpuprod_snapshot::host::{CgroupPressures, NodeTime, Pressure, Pressures, Process, Processes, Psi, Stall};
 use gpuprod_snapshot::storage::Mount;
 use gpuprod_snapshot::tenant::{Cgroup, CgroupIo, Cgroups, Owner, Runtime};
 use gpuprod_snapshot::units::{Bytes, Nanos, Ppb};
@@ -8,7 +8,7 @@ use gpuprod_snapshot::{Missing, Reading};
 
 use super::gpus::nanos;
 use super::storage::number;
-use super::{cgroup, pid};
+use super::{cgroup, pid, topology};
 use crate::scenario::{Fate, Work};
 use crate::words::{whole, whole32};
 use crate::world::{Job, Stalls, World};
@@ -76,6 +76,9 @@ fn process(world: &World<'_>, index: usize, work: &Work, job: &Job, boot: u64, s
         _ => WAITS_IN,
     };
     let parent = if world.scenario.has_parent(work) { pid(index, 0, 9) } else { 1 };
+    let gpus = world.scenario.gpus.count;
+    let (cpus, mems) = topology::everywhere(gpus);
+    let home = work.gpus.first().map_or(0, |gpu| topology::gpu_node(*gpu, gpus));
     let mut process = Process {
         pid: pid(index, job.generation, boot),
         start: start.into(),
@@ -87,6 +90,10 @@ fn process(world: &World<'_>, index: usize, work: &Work, job: &Job, boot: u64, s
         threads_blocked: blocked.into(),
         wchan: if blocked > 0 { place.to_owned().into() } else { Reading::Missing(Missing::Gone) },
         cpu: nanos(job.cpu, 10_000_000).into(),
+        cpus_allowed: cpus.into(),
+        mems_allowed: mems.into(),
+        processor: topology::first_cpu(home).into(),
+        cpu_by_node: vec![NodeTime { node: home, cpu: nanos(job.cpu, 10_000_000) }].into(),
         rss: Bytes(whole(job.ram() + job.host.mapped) / 4096 * 4096).into(),
         anonymous: Bytes(whole(job.ram()) / 4096 * 4096).into(),
         cgroup: cgroup(work).into(),

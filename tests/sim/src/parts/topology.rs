@@ -50,7 +50,7 @@ pub(crate) fn pci(world: &World<'_>) -> Pci {
         let root = format!("pci{domain:04x}:{bus:02x}");
         let at = |up: u8, device: u8| PciAddress { domain, bus: bus.saturating_add(up), device, function: 0 };
         let above = [at(0, 1), at(1, 0), at(2, 0)];
-        let node = if nodes == 2 && gpu >= scenario.gpus.count.div_ceil(2) { 1 } else { 0 };
+        let node = gpu_node(gpu, scenario.gpus.count);
         let generation = if board.util > 0.0 { 32_000 } else { 2500 };
         devices.extend((0..3).map(|up| bridge(above[up], &root, &above[..up], node)));
         devices.push(PciDevice {
@@ -90,6 +90,22 @@ pub(crate) fn pci(world: &World<'_>) -> Pci {
 
 fn nodes(gpus: usize) -> u32 {
     if gpus > 1 { 2 } else { 1 }
+}
+
+/// Node of a GPU's socket.
+pub(crate) fn gpu_node(gpu: usize, gpus: usize) -> u32 {
+    if nodes(gpus) == 2 && gpu >= gpus.div_ceil(2) { 1 } else { 0 }
+}
+
+/// The first CPU of a node.
+pub(crate) fn first_cpu(node: u32) -> u32 {
+    node * CPUS
+}
+
+/// All CPUs of the machine, and all of its nodes, as the kernel prints them.
+pub(crate) fn everywhere(gpus: usize) -> (String, String) {
+    let nodes = nodes(gpus);
+    (format!("0-{}", nodes * CPUS - 1), if nodes == 1 { "0".into() } else { format!("0-{}", nodes - 1) })
 }
 
 fn cpulist(node: u32) -> String {
@@ -143,6 +159,7 @@ pub(crate) fn numa(gpus: usize) -> Numa {
     let node = |id: u32| NumaNode {
         id,
         cpulist: cpulist(id).into(),
+        package: id.into(),
         distances: (0..count).map(|other| if other == id { 10 } else { 21 }).collect::<Vec<u32>>().into(),
         mem_total: Bytes(1 << 40).into(),
         mem_free: Bytes(600 << 30).into(),

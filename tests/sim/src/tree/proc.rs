@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::io;
 
-use gpuprod_snapshot::Tick;
 use gpuprod_snapshot::gpu::Xid;
 use gpuprod_snapshot::host::Process;
+use gpuprod_snapshot::{CpuList, Tick};
 
 use super::{Tree, block, value};
 
@@ -83,7 +83,8 @@ fn one(tick: &Tick, tree: &Tree, process: &Process) -> io::Result<()> {
     let state = process.state.copied().unwrap_or('S');
     let cpu = process.cpu.copied().map_or(0, |cpu| cpu.0 / TICK);
     let threads = process.threads.copied().unwrap_or(1);
-    tree.line(&at("stat"), stat(process, pid, state, cpu))?;
+    let home = process.processor.copied().unwrap_or(0);
+    tree.line(&at("stat"), stat(process, pid, state, (cpu, home)))?;
     tree.line(&at("comm"), comm)?;
     let uid = process.uid.copied().unwrap_or(0);
     let memory = process.rss.copied().map_or_else(String::new, |rss| {
@@ -99,13 +100,16 @@ fn one(tick: &Tick, tree: &Tree, process: &Process) -> io::Result<()> {
         &at("status"),
         format!(
             "Name:\t{comm}\nState:\t{state} ({})\nTgid:\t{pid}\nPid:\t{pid}\nPPid:\t{}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n\
-             Gid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pid}\n{memory}Threads:\t{threads}\n",
+             Gid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pid}\n{memory}Threads:\t{threads}\n\
+             Cpus_allowed_list:\t{}\nMems_allowed_list:\t{}\n",
             match state {
                 'R' => "running",
                 'Z' => "zombie",
                 _ => "sleeping",
             },
-            process.ppid.copied().unwrap_or(1)
+            process.ppid.copied().unwrap_or(1),
+            process.cpus_allowed.get().map_or("0", String::as_str),
+            process.mems_allowed.get().map_or("0", String::as_str),
         ),
     )?;
     let number = |reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Bytes>| {
@@ -124,11 +128,27 @@ fn one(tick: &Tick, tree: &Tree, process: &Process) -> io::Result<()> {
     tree.line(&at("cgroup"), format!("0::{}", process.cgroup.get().map_or("/", String::as_str)))?;
     tree.put(&at("wchan"), "0")?;
     let blocked = process.threads_blocked.copied().unwrap_or(0);
+    let nodes = value!(tick, numa).map(|numa| numa.nodes.as_slice()).unwrap_or_default();
+    let first = |node: u32| {
+        let cpus = nodes.iter().find(|known| known.id == node).and_then(|known| CpuList::parse(known.cpulist.get()?));
+        cpus.and_then(|cpus| cpus.first()).unwrap_or(home)
+    };
+    // One thread for each node does all that was done there; the leader is the first.
+    let mut works = process.cpu_by_node.get().cloned().unwrap_or_default();
+    works.sort_by_key(|time| first(time.node) != home);
+    let mut works = works.into_iter();
     for thread in 0..threads {
-        // The leader works; of the others the last ones are blocked.
+        // Of those that do not work the last ones are blocked.
         let waits = thread > 0 && thread + blocked >= threads;
         let tid = pid + thread;
-        let (letter, used) = if thread == 0 { (state, cpu) } else { (if waits { 'D' } else { 'S' }, 0) };
+        let letter = if thread == 0 {
+            state
+        } else if waits {
+            'D'
+        } else {
+            'S'
+        };
+        let used = works.next().map_or((0, home), |time| (time.cpu.0 / TICK, first(time.node)));
         tree.line(&at(&format!("task/{tid}/stat")), stat(process, tid, letter, used))?;
         let wchan = process.wchan.get().filter(|_| waits).map_or("0", String::as_str);
         tree.put(&at(&format!("task/{tid}/wchan")), wchan)?;
@@ -141,14 +161,14 @@ fn one(tick: &Tick, tree: &Tree, process: &Process) -> io::Result<()> {
 }
 
 /// `stat` has 52 fields; what no collector reads is 0.
-fn stat(process: &Process, id: u32, state: char, cpu: u64) -> String {
+fn stat(process: &Process, id: u32, state: char, (cpu, processor): (u64, u32)) -> String {
     let system = cpu / 10;
     let user = cpu - system;
     let start = process.start.copied().map_or(0, |start| start.0 / TICK);
     let rss = process.rss.copied().map_or(0, |rss| rss.0 / PAGE);
     format!(
         "{id} ({}) {state} {} {id} {id} 0 -1 4194304 0 0 0 0 {user} {system} 0 0 20 0 {} 0 {start} 68719476736 {rss} \
-         18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
+         18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 {processor} 0 0 0 0 0 0 0 0 0 0 0 0 0",
         process.comm.get().map_or("", String::as_str),
         process.ppid.copied().unwrap_or(1),
         process.threads.copied().unwrap_or(1),

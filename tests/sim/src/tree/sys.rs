@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::io;
 
-use gpuprod_snapshot::Tick;
 use gpuprod_snapshot::host::{Pressure, Pressures, Stall};
 use gpuprod_snapshot::tenant::Cgroup;
 use gpuprod_snapshot::topology::{Numa, PciDevice};
 use gpuprod_snapshot::units::Ppb;
+use gpuprod_snapshot::{CpuList, Tick};
 
 use super::{Tree, value};
 
@@ -71,6 +71,11 @@ fn nodes(tree: &Tree, numa: &Numa) -> io::Result<()> {
         let at = |name: &str| format!("sys/devices/system/node/node{}/{name}", node.id);
         if let Some(cpus) = node.cpulist.get() {
             tree.line(&at("cpulist"), cpus)?;
+            if let (Some(package), Some(first)) = (node.package.copied(), CpuList::parse(cpus).and_then(|c| c.first()))
+            {
+                let file = format!("sys/devices/system/cpu/cpu{first}/topology/physical_package_id");
+                tree.line(&file, package)?;
+            }
         }
         if let Some(distances) = node.distances.get() {
             tree.line(&at("distance"), distances.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))?;
