@@ -32,6 +32,8 @@ mod node;
 mod otlp;
 #[path = "pure/productive.rs"]
 mod productive;
+#[path = "pure/queues.rs"]
+mod queues;
 #[path = "pure/recording.rs"]
 mod recording;
 #[path = "pure/replay.rs"]

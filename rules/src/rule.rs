@@ -16,10 +16,12 @@ pub(crate) mod cpu_starved_loader;
 pub(crate) mod engine_stall;
 pub(crate) mod fabric_congestion;
 pub(crate) mod gpu_fault;
+pub(crate) mod headroom_breach;
 pub(crate) mod io_stall;
 pub(crate) mod kv_saturation;
 pub(crate) mod loading_slow;
 pub(crate) mod memory_leak;
+pub(crate) mod latency_class_violation;
 pub(crate) mod node_fit;
 pub(crate) mod preemption_thrash;
 pub(crate) mod queue_instability;
@@ -28,6 +30,7 @@ pub(crate) mod raid_rebuild_impact;
 pub(crate) mod silent_throttling;
 pub(crate) mod squatter;
 pub(crate) mod stranded_capacity;
+pub(crate) mod throughput_regression;
 
 /// One unit and the host, with the thresholds in force: all that a rule may look at.
 #[derive(Clone, Copy, Debug)]
@@ -212,6 +215,26 @@ pub const RULES: &[Rule] = &[
         judge: loading_slow::judge,
         hold: |_| Hold { enter: Nanos(0), leave: Nanos(0) },
         text: &loading_slow::TEXT,
+        id: RuleId::LatencyClassViolation,
+        judge: latency_class_violation::judge,
+        hold: |policy| Hold {
+            enter: policy.latency_class_violation.for_ns,
+            leave: policy.latency_class_violation.clear_ns,
+        },
+        text: &latency_class_violation::TEXT,
+    },
+    Rule {
+        id: RuleId::HeadroomBreach,
+        judge: headroom_breach::judge,
+        hold: |policy| Hold { enter: policy.headroom_breach.for_ns, leave: policy.headroom_breach.clear_ns },
+        text: &headroom_breach::TEXT,
+    },
+    Rule {
+        id: RuleId::ThroughputRegression,
+        judge: throughput_regression::judge,
+        // The rule looks at how long it lasts.
+        hold: |policy| Hold { enter: Nanos(0), leave: policy.throughput_regression.clear_ns },
+        text: &throughput_regression::TEXT,
     },
     Rule {
         id: RuleId::StrandedCapacity,

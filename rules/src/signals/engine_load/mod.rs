@@ -69,6 +69,9 @@ pub(crate) struct EngineLoad {
     pub(crate) silent: Since,
     /// The cache has been full in most seconds.
     pub(crate) full: Since,
+    /// Nothing runs and nothing waits.
+    #[serde(default)]
+    pub(crate) idle: Since,
     pub(crate) trend: Option<Trend>,
     /// The queue has grown faster and faster, in this episode.
     pub(crate) accelerating: bool,
@@ -133,6 +136,7 @@ impl EngineLoad {
         self.frozen.mark(still && running > 0, from);
         self.page_frozen.mark(still && same && running.saturating_add(waiting) > 0, from);
         self.unadmitted.mark(!moved && running == 0 && waiting > 0, from);
+        self.idle.mark(running == 0 && waiting == 0 && !moved, from);
         self.dead_full.mark(!moved && running == 0 && full, from);
         if self.seconds.len() >= SECONDS {
             self.seconds.pop_front();
