@@ -19,9 +19,9 @@ pub(crate) mod gpu_fault;
 pub(crate) mod headroom_breach;
 pub(crate) mod io_stall;
 pub(crate) mod kv_saturation;
+pub(crate) mod latency_class_violation;
 pub(crate) mod loading_slow;
 pub(crate) mod memory_leak;
-pub(crate) mod latency_class_violation;
 pub(crate) mod node_fit;
 pub(crate) mod preemption_thrash;
 pub(crate) mod queue_instability;
@@ -215,6 +215,8 @@ pub const RULES: &[Rule] = &[
         judge: loading_slow::judge,
         hold: |_| Hold { enter: Nanos(0), leave: Nanos(0) },
         text: &loading_slow::TEXT,
+    },
+    Rule {
         id: RuleId::LatencyClassViolation,
         judge: latency_class_violation::judge,
         hold: |policy| Hold {
