@@ -18,6 +18,7 @@ use crate::facts::host::{self as ties, UnitHost};
 use crate::facts::{Demand, UnitFacts};
 use crate::join::{self, StoragePath};
 use crate::signals::Signals;
+use crate::signals::device::Lie;
 use crate::unit::{Unit, Units, nameless};
 use crate::window::Window;
 use crate::{Policy, UnitId, Weight, WeightSource, weight};
@@ -109,23 +110,32 @@ impl<'a> Gather<'a> {
             unit.engine = engine.map(|engine| engine.url.clone());
         }
         let signals = engine.and_then(|engine| self.signals.engines.get(&engine.url));
+        let mut device = self.device(unit, &family, policy);
+        // What cannot be believed is as if it had not been read.
+        let believed = gpu.filter(|_| !device.is(Lie::Frozen));
         let mig = unit.gi.is_some();
         let weight = if mig {
             unit.instance(self.gpus)
+                .filter(|_| believed.is_some())
                 .and_then(|instance| weight::gpm(instance.gpm.get()?))
                 .map(|w| Weight { w: crate::Part::from_fraction(w), source: WeightSource::Gpm })
         } else {
             None
         };
-        let weight =
-            weight.or_else(|| weight::of(gpu.filter(|_| !mig), signals, unit.power, self.now)).unwrap_or(Weight::NONE);
+        let weight = weight
+            .or_else(|| weight::of(believed.filter(|_| !mig), signals, unit.power, self.now))
+            .unwrap_or(Weight::NONE);
         let demand = demand(engine);
         let floor = if unit.deficit_since.is_some() { policy.starved_clear } else { policy.starved_warn };
         let deficit = weight.source == WeightSource::Tokens
             && matches!(demand, Demand::Present { .. })
             && weight.w.rest() >= floor;
         unit.deficit_since = deficit.then(|| unit.deficit_since.unwrap_or(self.now));
-        let readings = self.readings(unit, gpu, signals, &family);
+        let mut readings = self.readings(unit, believed, signals, &family);
+        if device.lie.is_some() {
+            readings.util = None;
+        }
+        device.conflict = unit.conflict(&readings, believed, signals, self.now);
         let holders = self.holders(unit, gpu, readings.memory, policy);
         holders::remember(unit, &holders, engine, readings.memory, policy);
         let refused = self.refused(unit);
@@ -134,14 +144,13 @@ impl<'a> Gather<'a> {
         if holders.stopped() {
             unit.usage.stopped = Some(self.now);
         }
-        let device = self.device(unit, &family);
         let throttled = device.signals.is_some_and(|signals| signals.clocks.throttled());
         unit.look(gpu, self.now);
         let mut facts = UnitFacts {
             id: id.clone(),
             name: unit.name(id),
             gpu,
-            util: gpu.and_then(|gpu| gpu.util.copied()).map(|util| util.as_fraction()),
+            util: gpu.filter(|_| device.lie.is_none()).and_then(|gpu| gpu.util.copied()).map(|util| util.as_fraction()),
             engine,
             signals,
             demand,
@@ -183,14 +192,15 @@ impl<'a> Gather<'a> {
         facts
     }
 
-    fn device(&self, unit: &mut Unit, family: &BTreeSet<u32>) -> DeviceFacts<'a> {
+    fn device(&self, unit: &mut Unit, family: &BTreeSet<u32>, policy: &Policy) -> DeviceFacts<'a> {
         let signals = self.signals.devices.get(unit.device());
         let fault = unit.fault(self.gpus, signals.map(|signals| &signals.errors));
         let before = if fault.is_some() && family.is_empty() { unit.family.clone() } else { BTreeSet::new() };
         if !family.is_empty() && *family != unit.family {
             unit.family = family.iter().copied().take(MOST_REMEMBERED).collect();
         }
-        DeviceFacts { signals, fault, broken_peer: None, before }
+        let lie = signals.and_then(|signals| signals.trust.lie(self.now, policy));
+        DeviceFacts { signals, fault, broken_peer: None, lie, conflict: None, before }
     }
 
     /// Share of the last interval in which some task of the workload waited: of its own cgroup where it has

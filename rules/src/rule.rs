@@ -31,6 +31,7 @@ pub(crate) mod silent_throttling;
 pub(crate) mod squatter;
 pub(crate) mod stranded_capacity;
 pub(crate) mod throughput_regression;
+pub(crate) mod telemetry_degraded;
 
 /// One unit and the host, with the thresholds in force: all that a rule may look at.
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +145,13 @@ pub const RULES: &[Rule] = &[
         judge: gpu_fault::judge,
         hold: |policy| Hold { enter: Nanos(0), leave: policy.fault_hold_ns },
         text: &gpu_fault::TEXT,
+    },
+    // The times of its variants stand in its thresholds.
+    Rule {
+        id: RuleId::TelemetryDegraded,
+        judge: telemetry_degraded::judge,
+        hold: |policy| Hold { enter: Nanos(0), leave: policy.starved_clear_ns },
+        text: &telemetry_degraded::TEXT,
     },
     // Its variants have hold times of their own, which the rule looks at.
     Rule {

@@ -17,14 +17,15 @@ use crate::gather::{display, find};
 use crate::hold::{Active, Now};
 use crate::merge::Share;
 use crate::policy::Allocation;
-use crate::signals::device::Errors;
+use crate::signals::EngineSignals;
+use crate::signals::device::{Errors, Lie};
 use crate::state::split;
-use crate::usage::Usage;
+use crate::usage::{Readings, Spell, Usage};
 use crate::weight::PowerNormal;
 use crate::window::Window;
 use crate::{
     Cause, Class, Fault, Loading, Policy, Progress, State, UnitId, UnitJudgement, Unknown, Weight, WeightSource,
-    entries,
+    entries, weight,
 };
 
 /// No node has more; a hostile recording must not cost more than a node can.
@@ -69,6 +70,9 @@ pub(crate) struct Unit {
     /// The processes that were its workload when they were last listed.
     #[serde(default)]
     pub(crate) family: BTreeSet<u32>,
+    /// Tokens and GPM have contradicted each other since.
+    #[serde(default)]
+    conflict: Spell,
     state: Option<(State, Nanos)>,
 }
 
@@ -116,6 +120,7 @@ impl Units {
                 loads: Loads::default(),
                 recovered_since: None,
                 family: BTreeSet::new(),
+                conflict: Spell::default(),
                 state: None,
             });
             unit.pci = gpu.pci.copied().or(unit.pci);
@@ -196,6 +201,24 @@ impl Unit {
         &self.gpu
     }
 
+    /// Since when its engine's tokens and its own activity contradict each other by more than four tenths, whatever
+    /// the references are: no progress beside a silicon at work, or progress beside one that rests.
+    pub(crate) fn conflict(
+        &mut self,
+        readings: &Readings,
+        gpu: Option<&Gpu>,
+        engine: Option<&EngineSignals>,
+        now: Nanos,
+    ) -> Option<Nanos> {
+        let progress = engine.and_then(|engine| engine.progress(now));
+        let activity = gpu.and_then(|gpu| weight::gpm(gpu.gpm.get()?)).map(|activity| activity.min(1.0));
+        let conflict = progress.zip(activity).zip(readings.silicon()).map(|((progress, activity), silicon)| {
+            (progress <= 0.1 && activity >= 0.5) || (progress >= 0.5 && silicon <= 0.01)
+        });
+        self.conflict.mark(conflict, now, now, Nanos::from_secs(15));
+        self.conflict.since()
+    }
+
     /// Whether it is broken, and how.
     pub(crate) fn fault(&self, gpus: Option<&Gpus>, errors: Option<&Errors>) -> Option<Fault> {
         let xid = errors.is_some_and(|errors| errors.fatal.is_some()).then_some(Fault::Xid);
@@ -222,7 +245,8 @@ impl Unit {
         if self.rest {
             return Some(false);
         }
-        let busy = gpu.util.copied().is_some_and(|util| util.0 > 0);
+        // Utilization that nobody makes holds nothing.
+        let busy = gpu.util.copied().is_some_and(|util| util.0 > 0) && !facts.device.is(Lie::Ghost);
         match gpu.processes.get() {
             // Nobody on the list and yet at work: processes of another pid namespace. Whose it is cannot be told.
             Some(_) if self.pids_of(gpu).is_empty() => {
@@ -329,6 +353,9 @@ fn state(
     if unit.allocated(facts) == Some(false) && !facts.declared {
         return State::Unallocated;
     }
+    if facts.device.is(Lie::Frozen) && !tokens {
+        return State::Unknown(Unknown::Stale);
+    }
     if facts.weight.source == WeightSource::None {
         return State::Unknown(Unknown::Unsupported);
     }
@@ -345,7 +372,9 @@ fn state(
     {
         return State::Starved(cause);
     }
-    let busy = facts.util.is_some_and(|util| util > 0.0) || matches!(facts.demand, Demand::Present { .. });
+    let busy = facts.util.is_some_and(|util| util > 0.0)
+        || facts.device.is(Lie::DeadUtil)
+        || matches!(facts.demand, Demand::Present { .. });
     match (facts.demand, facts.weight.w.0 > 0 && busy) {
         (Demand::Met, _) if facts.util.is_none_or(|util| util < 0.05) => State::Headroom,
         (_, true) => State::Productive(if tokens { Progress::Decode } else { Progress::Other }),

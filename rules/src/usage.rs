@@ -25,7 +25,7 @@ pub(crate) struct Spell {
 }
 
 impl Spell {
-    fn mark(&mut self, holds: Option<bool>, from: Nanos, now: Nanos, slack: Nanos) {
+    pub(crate) fn mark(&mut self, holds: Option<bool>, from: Nanos, now: Nanos, slack: Nanos) {
         if now < self.seen || now.saturating_sub(self.seen) > slack {
             self.since = None;
         }

@@ -198,6 +198,12 @@ fn without(policy: &mut Policy, gate: Gate) {
 #[test]
 fn without_a_threshold_a_scenario_goes_wrong() {
     let ablations: &[Ablation] = &[
+        ("hung_ns", |policy| policy.telemetry_degraded.hung_ns = Nanos::from_secs(3_600), "telemetry_driver_hangs"),
+        ("errors_ns", |policy| policy.telemetry_degraded.errors_ns = Nanos::from_secs(3_600), "telemetry_driver_fails"),
+        ("frozen_ns", |policy| policy.telemetry_degraded.frozen_ns = Nanos::from_secs(3_600), "telemetry_frozen"),
+        ("ghost_ns", |policy| policy.telemetry_degraded.ghost_ns = Nanos::from_secs(3_600), "telemetry_ghost"),
+        ("page_ns", |policy| policy.telemetry_degraded.page_ns = Nanos(0), "engine_restart"),
+        ("works", |policy| policy.telemetry_degraded.works = Part(0), "squat_engine_died"),
         ("throttle share", |policy| policy.silent_throttling.share = Part(10_000), "throttle_short"),
         ("throttle deficit", |policy| policy.silent_throttling.deficit = Part(0), "throttle_short"),
         ("cap_clock", |policy| policy.silent_throttling.cap_clock = Part(0), "throttle_hidden_cap"),
@@ -244,6 +250,13 @@ fn what_is_no_squatter_says_what_it_is() {
         assert_eq!((found.variant.as_deref(), found.severity), (Some(variant), Severity::Info), "{name}");
         assert!(!found.summary.is_empty() && !found.evidence.is_empty() && !found.rejected.is_empty(), "{name}");
     }
+    // What was not read is told, and nobody is woken for it.
+    let told = play(&scenario("telemetry_samples_lost"), Policy::default());
+    let coverage = told.iter().any(|seen| {
+        let told = seen.findings.iter().find(|finding| finding.rule == RuleId::TelemetryDegraded);
+        told.is_some_and(|told| told.variant.as_deref() == Some("coverage") && told.severity == Severity::Info)
+    });
+    assert!(coverage, "a tenth of the samples is lost and nobody says so");
     // Why the rule is silent stands in its report.
     for (name, why) in [
         ("server_without_page", "may be a server"),

@@ -60,6 +60,7 @@ pub struct Policy {
 }
 rules {
     gpu_fault,
+    telemetry_degraded,
     squatter,
     silent_throttling,
     raid_rebuild_impact,

@@ -1,7 +1,7 @@
 //! What is wrong with a GPU as a device: `at TIME ail gpu LIST WHAT`, and how it shows.
 
 use gpuprod_snapshot::gpu::{Gpu, GpuEcc};
-use gpuprod_snapshot::units::Milliwatts;
+use gpuprod_snapshot::units::{Milliwatts, Permille};
 
 use crate::scenario::{Scenario, What};
 use crate::words::{ParseError, Unit, Words, whole};
@@ -17,6 +17,12 @@ pub enum Ail {
     RemapFailed,
     /// The power limit in force, watts.
     Limit(f64),
+    /// All that the driver says of it stands still.
+    Frozen,
+    /// Utilization reads zero, whatever it does.
+    DeadUtilization,
+    /// Utilization reads full while nobody is on it.
+    Ghost,
     /// The driver asks for this recovery action (NVML field 230).
     Asks(u32),
 }
@@ -37,6 +43,9 @@ pub(crate) fn ail(s: &Scenario, words: &mut Words) -> Result<(String, What), Par
     let ail = match words.take("what is wrong")?.as_str() {
         "uncorrected" => Ail::Uncorrected(whole(words.number("the number of errors", Unit::Count)?)),
         "limit" => Ail::Limit(words.number("the limit", Unit::Watts)?),
+        "frozen" => Ail::Frozen,
+        "dead_utilization" => Ail::DeadUtilization,
+        "ghost_utilization" => Ail::Ghost,
         "remap_pending" => Ail::RemapPending,
         "remap_failed" => Ail::RemapFailed,
         name => match ASKS.iter().find(|(known, _)| *known == name) {
@@ -44,7 +53,7 @@ pub(crate) fn ail(s: &Scenario, words: &mut Words) -> Result<(String, What), Par
             None => {
                 let asks: Vec<&str> = ASKS.iter().map(|row| row.0).collect();
                 return Err(words.error(format!(
-                    "`{name}`: there are limit 400W, uncorrected N, remap_pending, remap_failed, {}",
+                    "`{name}`: there are frozen, dead_utilization, ghost_utilization, limit 400W, uncorrected N, remap_pending, remap_failed, {}",
                     asks.join(", ")
                 )));
             }
@@ -71,10 +80,16 @@ impl Scenario {
 pub(crate) fn show(gpu: &mut Gpu, ails: &[Ail]) {
     gpu.ecc = ecc(ails);
     for ail in ails {
-        if let Ail::Limit(watts) = ail {
-            let limit = Milliwatts(whole(watts * 1e3));
-            gpu.power_limit = limit.into();
-            gpu.power = gpu.power.copied().map_or(gpu.power, |power| power.min(limit).into());
+        match ail {
+            Ail::Limit(watts) => {
+                let limit = Milliwatts(whole(watts * 1e3));
+                gpu.power_limit = limit.into();
+                gpu.power = gpu.power.copied().map_or(gpu.power, |power| power.min(limit).into());
+            }
+            Ail::DeadUtilization => (gpu.util, gpu.util_mem) = (Permille(0).into(), Permille(0).into()),
+            // Public cases: about 100 W, latched for days after a process died in a kernel.
+            Ail::Ghost => (gpu.util, gpu.power) = (Permille(1000).into(), Milliwatts(100_000).into()),
+            _ => {}
         }
     }
 }

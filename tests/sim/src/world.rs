@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::device::Ail;
 use crate::effects::Pace;
 use crate::engine_sim::{EngineSim, tokens};
 use crate::hist::Hist;
@@ -386,8 +387,12 @@ impl<'a> World<'a> {
             let owner = self.scenario.works.iter().position(|work| work.gpus.contains(&gpu));
             let job = owner.and_then(|index| self.jobs.get(index));
             let lost = self.scenario.is_lost(gpu, self.second);
-            board.clock = clock;
             board.done = job.filter(|_| !lost).and_then(|job| job.done).unwrap_or_default();
+            // What it did counts; what it shows stands still.
+            if self.scenario.ails(gpu, self.second).contains(&Ail::Frozen) {
+                continue;
+            }
+            board.clock = clock;
             match job.filter(|job| job.pace.up && !lost) {
                 None => (board.util, board.work, board.watts, board.reasons) = (0.0, 0.0, IDLE_WATTS, 1),
                 // Whatever ran is over: memory and context stay.

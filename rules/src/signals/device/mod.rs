@@ -16,10 +16,12 @@ use crate::{Policy, entries};
 mod clocks;
 mod codes;
 mod errors;
+mod trust;
 
 pub(crate) use clocks::{Clocks, Held, HeldDown};
 pub(crate) use codes::meaning;
 pub(crate) use errors::{Errors, Line};
+pub(crate) use trust::{Lie, Trust};
 
 /// No node has more; a hostile recording must not cost more than a node can.
 const MOST_DEVICES: usize = 1024;
@@ -29,6 +31,9 @@ const MOST_DEVICES: usize = 1024;
 pub(crate) struct Devices {
     #[serde(with = "entries")]
     devices: BTreeMap<String, DeviceSignals>,
+    /// The driver has said nothing since, and the call that does not come back.
+    #[serde(default)]
+    silent: Option<(Nanos, Option<String>)>,
 }
 
 /// What was learnt about one.
@@ -38,6 +43,7 @@ pub(crate) struct DeviceSignals {
     pci: Option<PciAddress>,
     pub(crate) errors: Errors,
     pub(crate) clocks: Clocks,
+    pub(crate) trust: Trust,
 }
 
 impl Devices {
@@ -56,7 +62,13 @@ impl Devices {
     pub(crate) fn rest(&mut self) {
         for device in self.devices.values_mut() {
             device.clocks.rest();
+            device.trust.rest();
         }
+    }
+
+    /// Since when the driver has said nothing, though it was asked, and the call that does not come back.
+    pub(crate) fn silence(&self, now: Nanos) -> Option<(Nanos, Option<&str>)> {
+        self.silent.as_ref().filter(|(since, _)| *since <= now).map(|(since, call)| (*since, call.as_deref()))
     }
 
     /// Takes in what the tick brought.
@@ -79,18 +91,31 @@ impl Devices {
                 }
             }
         }
+        if let Some(sample) = &tick.gpu {
+            let hung = sample.hung.as_ref();
+            self.silent = sample.value.missing().map(|_| {
+                let since = self.silent.as_ref().map_or(now, |(since, _)| *since);
+                (hung.map_or(since, |hung| hung.since), hung.map(|hung| hung.call.clone()))
+            });
+        }
         let silent = window.value(Source::Gpu, |tick| &tick.gpu).missing().is_some();
         for (name, device) in &mut self.devices {
+            device.trust.tick(now, policy);
             match gpus {
                 Some(gpus) => {
                     let gpu = gpus.devices.iter().find(|gpu| is(gpu, name));
                     device.errors.read(gpu, now, policy);
+                    device.trust.read(gpu, now);
                     if let Some(gpu) = gpu {
                         device.clocks.read(gpu, now, policy);
                     }
                 }
-                None if silent => device.errors.unseen(),
-                None => {}
+                None => {
+                    device.trust.read(None, now);
+                    if silent {
+                        device.errors.unseen();
+                    }
+                }
             }
         }
     }
