@@ -202,7 +202,7 @@ fn without_a_threshold_a_scenario_goes_wrong() {
         ("errors_ns", |policy| policy.telemetry_degraded.errors_ns = Nanos::from_secs(3_600), "telemetry_driver_fails"),
         ("frozen_ns", |policy| policy.telemetry_degraded.frozen_ns = Nanos::from_secs(3_600), "telemetry_frozen"),
         ("ghost_ns", |policy| policy.telemetry_degraded.ghost_ns = Nanos::from_secs(3_600), "telemetry_ghost"),
-        ("page_ns", |policy| policy.telemetry_degraded.page_ns = Nanos(0), "engine_restart"),
+        ("page_ns", |policy| policy.telemetry_degraded.page_ns = Nanos(0), "telemetry_page_short"),
         ("works", |policy| policy.telemetry_degraded.works = Part(0), "squat_engine_died"),
         ("throttle share", |policy| policy.silent_throttling.share = Part(10_000), "throttle_short"),
         ("throttle deficit", |policy| policy.silent_throttling.deficit = Part(0), "throttle_short"),
