@@ -81,7 +81,7 @@ fn is_firm(unit: &UnitJudgement) -> bool {
 fn found(worst: &Finding, frame: &Frame<'_>) -> Line {
     let judged = &frame.judgement;
     let victims: Vec<&UnitJudgement> = judged.units.iter().filter(|unit| worst.victims.contains(&unit.unit)).collect();
-    let cost: f64 = victims.iter().map(|unit| lost(unit)).sum();
+    let cost = victims.iter().fold(0.0, |sum, unit| sum + lost(unit));
     let since = wall(&judged.stamp, worst.onset);
     let age = judged.stamp.boottime.saturating_sub(worst.onset);
     let mut sentence = format!(

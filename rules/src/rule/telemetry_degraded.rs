@@ -66,7 +66,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
             None => ("driver_errors", thresholds.errors_ns, "the driver answers with errors".into()),
         };
         if lasts >= least {
-            let summary = format!("{says} for {} s: nothing can be said of its GPUs", seconds(lasts));
+            let summary = format!("{says}: nothing can be said of its GPUs");
             let advice =
                 "look at the kernel log for Xids and at `gpuprod doctor`; reset the GPUs or reboot if it stays";
             let claim = claim(view, variant, "GPU driver", since, summary, advice);
@@ -143,23 +143,20 @@ fn with(mut claim: Claim, what: &str, value: f64, unit: &str) -> Claim {
 
 fn lies(view: &View<'_>, lie: Lie, since: Nanos) -> Claim {
     let name = &view.unit.name;
-    let length = seconds(view.host.now.saturating_sub(since));
     let (variant, summary, advice) = match lie {
         Lie::Frozen => (
             "frozen",
-            format!("{name}: its counters have stood still for {length} s: none of its readings is believed"),
+            format!("{name}: its counters stand still: none of its readings is believed"),
             "restart what serves them (the agent's NVML child, the driver); reset the GPU if they stay",
         ),
         Lie::DeadUtil => (
             "dead_utilization",
-            format!("{name}: utilization reads 0 for {length} s while its silicon works: it is not idle"),
+            format!("{name}: utilization reads 0 while its silicon works: it is not idle"),
             "utilization is not used for this GPU while it lasts; reload the driver when the node is next free",
         ),
         Lie::Ghost => (
             "ghost_utilization",
-            format!(
-                "{name}: utilization reads full for {length} s, and nobody is on it: no process, no memory, no power"
-            ),
+            format!("{name}: utilization reads full, and nobody is on it: no process, no memory, no power"),
             "open and close a context on the GPU (any small CUDA program): that has cleared it in public reports",
         ),
     };
@@ -177,8 +174,7 @@ fn page(view: &View<'_>) -> Option<Claim> {
     if !busy || silent < view.policy.telemetry_degraded.page_ns || unit.gpu.is_none() {
         return None;
     }
-    let summary =
-        format!("{}: the page of {url} has been silent for {} s while the GPU works", unit.name, seconds(silent));
+    let summary = format!("{}: the page of {url} is silent while the GPU works", unit.name);
     let advice = "look at the server's port, at its load, and at what stands between it and the agent: without the page progress is told by the GPU alone";
     let claim = claim(view, "page_dead", url, answered, summary, advice);
     Some(with(claim, "the page has been silent", silent.as_secs_f64(), "s"))
@@ -201,8 +197,4 @@ fn dead_without_gpm(view: &View<'_>) -> Option<Claim> {
             "utilization is not used for this GPU while it lasts; reload the driver when the node is next free";
         claim(view, "dead_utilization", &unit.name, view.host.now, summary, advice)
     })
-}
-
-fn seconds(nanos: Nanos) -> u64 {
-    nanos.0 / 1_000_000_000
 }
