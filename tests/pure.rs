@@ -44,6 +44,8 @@ mod report;
 mod resume;
 #[path = "pure/rules_doc.rs"]
 mod rules_doc;
+#[path = "pure/tenants.rs"]
+mod tenants;
 #[path = "pure/top.rs"]
 mod top;
 #[path = "pure/topo.rs"]

@@ -24,7 +24,7 @@ use crate::sink::{self, Sink, alertmanager, otlp};
 use crate::source::Stop;
 use crate::store::{Keeper, Status, Store};
 use crate::systemd::Service;
-use crate::{clock, socket, state_dir, text};
+use crate::{clock, prices, socket, state_dir, text};
 
 /// Set by signals.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
     let host_name = settings.host_name();
     let mut desk = Desk::new(alerts::plan(config, &host_name));
     let mut memory = alerts::Memory::ask(keeper.store(), &net);
-    let mut pipeline = Pipeline::new(config.rules.policy());
+    let mut pipeline = Pipeline::new(config.rules.policy()).with_tenancy(config.tenancy());
     let mut ticks = live(&settings, &signals.stop);
     let mut refused = None;
     while let Some(tick) = ticks.next() {
@@ -86,6 +86,9 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
                 settings.config = change.config.clone();
                 if change.touches("rules") {
                     pipeline.set_policy(settings.config.rules.policy());
+                }
+                if ["tenants", "classes"].iter().any(|section| change.touches(section)) {
+                    pipeline.set_tenancy(settings.config.tenancy());
                 }
                 if change.touches("engines") {
                     ticks.replace(Box::new(Scraper::new(&settings.config.engines)));
@@ -106,6 +109,8 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
             lease: gpus.at(now),
             otlp: settings.config.otlp.endpoint.as_ref().map(|_| metrics.report(&keeper.store().status(now))),
             store: None,
+            prices: prices::now(&settings.config.prices, &frame.judgement.units, tick.stamp.realtime),
+            tenants_hidden: !settings.config.tenants.exported,
         };
         memory.recall(&mut desk, &tick.stamp);
         desk.posts(tally.posts());

@@ -22,6 +22,7 @@ pub mod http;
 pub mod lease;
 pub mod own;
 pub mod pipeline;
+pub mod prices;
 pub mod recording;
 pub mod reload;
 pub mod replay;

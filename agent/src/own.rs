@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::prices::Priced;
 use crate::store::Status;
 
 /// With every frame of an agent; all empty in a replay.
@@ -23,6 +24,12 @@ pub struct Own {
     /// How the store does; none without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<Status>,
+    /// Prices in force for this node's GPUs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prices: Vec<Priced>,
+    /// Names of tenants stay on the node.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tenants_hidden: bool,
 }
 
 /// What came of the configuration since the start.

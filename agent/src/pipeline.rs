@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gpuprod_rules::{Judge, Judgement, Ledger, Policy};
+use gpuprod_rules::{Judge, Judgement, Ledger, Policy, Tenancy};
 use gpuprod_snapshot::{Missing, Reading, Tick};
 use serde::{Deserialize, Serialize};
 
@@ -59,9 +59,22 @@ impl Pipeline {
         self.judge.set_policy(policy);
     }
 
+    /// Names tenants and classes from the next tick on as the site does.
+    #[must_use]
+    pub fn with_tenancy(mut self, tenancy: Tenancy) -> Self {
+        self.set_tenancy(tenancy);
+        self
+    }
+
+    /// The same for a pipeline that is at work.
+    pub fn set_tenancy(&mut self, tenancy: Tenancy) {
+        self.judge.set_tenancy(tenancy);
+    }
+
     /// Goes on with what an earlier process learnt, if it still holds ([`Judge::resume`]).
     pub fn resume(&mut self, learnt: Judge) {
-        if let Some(judge) = learnt.resume(self.judge.policy(), self.judge.known()) {
+        if let Some(mut judge) = learnt.resume(self.judge.policy(), self.judge.known()) {
+            judge.set_tenancy(self.judge.tenancy().clone());
             self.judge = judge;
         }
     }
@@ -110,6 +123,9 @@ impl Frame<'_> {
         for finding in &mut frame.judgement.to_mut().findings {
             finding.holders.clear();
         }
+        if frame.own.tenants_hidden {
+            hide_tenants(&mut frame);
+        }
         let known = frame.known.to_mut();
         known.proc = None;
         known.cgroup = None;
@@ -128,5 +144,18 @@ impl Frame<'_> {
             psi.cgroups.clear();
         }
         frame
+    }
+}
+
+/// Takes the names of tenants off everything.
+fn hide_tenants(frame: &mut Frame<'static>) {
+    for unit in &mut frame.judgement.to_mut().units {
+        unit.tenant = None;
+        unit.tenants.clear();
+    }
+    let ledger = frame.ledger.to_mut();
+    ledger.tenants = gpuprod_rules::ledger::tenants::Roll::default();
+    for share in ledger.accounts.values_mut().flat_map(|account| &mut account.shares) {
+        share.tenants.clear();
     }
 }

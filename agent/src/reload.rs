@@ -38,6 +38,9 @@ impl Change {
             otlp: new_too.otlp,
             alerts: new_too.alerts,
             rules: new_too.rules,
+            tenants: crate::config::Tenants { notes: old.tenants.notes.clone(), ..new_too.tenants },
+            classes: new_too.classes,
+            prices: new_too.prices,
             ..old.clone()
         };
         Self { live: differing(old, &config), restart: differing(&config, new), config }

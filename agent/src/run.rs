@@ -67,7 +67,8 @@ impl Settings {
             "{} has neither proc/ nor sys/: not the root of a host",
             root.display()
         );
-        let options = Options { engines: config.engines.clone(), ..Options::default() };
+        let options =
+            Options { engines: config.engines.clone(), job_notes: config.tenants.notes.clone(), ..Options::default() };
         Ok(Self { config, host, options, own_look })
     }
 
@@ -267,7 +268,7 @@ fn is_fresh(frame: &Frame<'_>, settings: &Settings) -> bool {
 
 /// Samples for a while through the pipeline and shows the last frame.
 pub(crate) fn look<T>(settings: &Settings, time: Nanos, show: impl Fn(&Frame<'_>) -> T) -> Result<T> {
-    let mut pipeline = Pipeline::new(settings.config.rules.policy());
+    let mut pipeline = Pipeline::new(settings.config.rules.policy()).with_tenancy(settings.config.tenancy());
     let mut last = None;
     let mut ticks = live(settings, &ends()?).for_time(time).peekable();
     while let Some(tick) = ticks.next() {

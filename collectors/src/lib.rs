@@ -99,6 +99,8 @@ pub struct Options {
     pub nvml_released: std::sync::Arc<std::sync::atomic::AtomicBool>,
     /// Where the child's lock file lies, so that a restarted agent knows of a stuck child. None: no lock.
     pub state_dir: Option<PathBuf>,
+    /// Where the site's scheduler leaves its notes about jobs; none: the host's `run/gpuprod/jobs`.
+    pub job_notes: Option<PathBuf>,
 }
 
 /// Every collector there is, in the order of [`Source::ALL`]. This is the one list.
@@ -117,7 +119,7 @@ pub fn all(options: &Options) -> Vec<Box<dyn Collector>> {
         Box::new(numa::Nodes),
         Box::new(net::Ports),
         Box::new(proc::GpuProcesses::default()),
-        Box::new(cgroup::GpuCgroups),
+        Box::new(cgroup::GpuCgroups::new(options.job_notes.clone())),
     ]
 }
 

@@ -62,7 +62,7 @@ fn this_machine() {
     let group = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
     assert!(groups.lines().filter_map(group).any(|path| Some(&path) == own.cgroup.get()), "{groups}: {own:?}");
     focus.cgroups = processes.iter().filter_map(|process| process.cgroup.get().cloned()).collect();
-    look(&mut cgroup::GpuCgroups, &focus).unwrap();
+    look(&mut cgroup::GpuCgroups::new(None), &focus).unwrap();
     let pressure = look(&mut psi::PressureFiles, &focus);
     assert_eq!(
         pressure.is_some(),

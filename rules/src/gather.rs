@@ -10,7 +10,7 @@ use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::gpu::{Gpu, Gpus};
 use gpuprod_snapshot::host::{Pressure, Pressures, Process, Psi};
 use gpuprod_snapshot::storage::{Block, Md};
-use gpuprod_snapshot::tenant::Cgroup;
+use gpuprod_snapshot::tenant::{Cgroup, JobNote};
 use gpuprod_snapshot::units::Nanos;
 
 use crate::facts::device::{self, DeviceFacts};
@@ -19,6 +19,7 @@ use crate::facts::{Demand, UnitFacts};
 use crate::join::{self, StoragePath};
 use crate::signals::Signals;
 use crate::signals::device::Lie;
+use crate::tenancy::Tenancy;
 use crate::unit::{Unit, Units, nameless};
 use crate::window::Window;
 use crate::{Policy, UnitId, Weight, WeightSource, weight};
@@ -40,15 +41,18 @@ pub(crate) struct Gather<'a> {
     /// Whether the process table could be read at all.
     pub(crate) looked: bool,
     pub(crate) cgroups: BTreeMap<&'a str, &'a Cgroup>,
+    pub(crate) notes: &'a [JobNote],
+    tenancy: &'a Tenancy,
     pub(crate) block: Option<&'a Block>,
     md: Option<&'a Md>,
 }
 
 impl<'a> Gather<'a> {
-    pub(crate) fn new(window: &'a Window, signals: &'a Signals) -> Self {
+    pub(crate) fn new(window: &'a Window, signals: &'a Signals, tenancy: &'a Tenancy) -> Self {
         let engines = window.value(Source::Engine, |tick| &tick.engine).get().map(|engines| engines.engines.as_slice());
         let processes = window.value(Source::Proc, |tick| &tick.proc).get().map(|all| all.processes.as_slice());
-        let cgroups = window.value(Source::Cgroup, |tick| &tick.cgroup).get().map(|all| all.cgroups.as_slice());
+        let all = window.value(Source::Cgroup, |tick| &tick.cgroup).get().copied();
+        let cgroups = all.map(|all| all.cgroups.as_slice());
         Self {
             window,
             signals,
@@ -59,6 +63,8 @@ impl<'a> Gather<'a> {
             looked: processes.is_some(),
             processes: join::by_pid(processes.unwrap_or_default()),
             cgroups: cgroups.unwrap_or_default().iter().map(|cgroup| (cgroup.path.as_str(), cgroup)).collect(),
+            notes: all.map(|all| all.notes.as_slice()).unwrap_or_default(),
+            tenancy,
             block: window.value(Source::Block, |tick| &tick.block).get().copied(),
             md: window.value(Source::Md, |tick| &tick.md).get().copied(),
         }
@@ -99,7 +105,7 @@ impl<'a> Gather<'a> {
     ) -> UnitFacts<'a> {
         let gpu = unit.gpu(self.gpus);
         if let Some(gpu) = gpu {
-            unit.power.learn(gpu);
+            unit.power.learn_context(gpu);
         }
         let linked =
             if family.is_empty() { None } else { join::engine_of(&family, &self.processes, self.engines, sole) };
@@ -114,17 +120,17 @@ impl<'a> Gather<'a> {
         // What cannot be believed is as if it had not been read.
         let believed = gpu.filter(|_| !device.is(Lie::Frozen));
         let mig = unit.gi.is_some();
+        let own = unit.power.references(policy);
         let weight = if mig {
             unit.instance(self.gpus)
                 .filter(|_| believed.is_some())
-                .and_then(|instance| weight::gpm(instance.gpm.get()?))
+                .and_then(|instance| weight::gpm(instance.gpm.get()?, own))
                 .map(|w| Weight { w: crate::Part::from_fraction(w), source: WeightSource::Gpm })
         } else {
             None
         };
-        let weight = weight
-            .or_else(|| weight::of(believed.filter(|_| !mig), signals, unit.power, self.now))
-            .unwrap_or(Weight::NONE);
+        let weight =
+            weight.or_else(|| weight::of(believed.filter(|_| !mig), signals, own, self.now)).unwrap_or(Weight::NONE);
         let demand = demand(engine);
         let floor = if unit.deficit_since.is_some() { policy.starved_clear } else { policy.starved_warn };
         let deficit = weight.source == WeightSource::Tokens
@@ -139,11 +145,19 @@ impl<'a> Gather<'a> {
         let holders = self.holders(unit, gpu, readings.memory, policy);
         holders::remember(unit, &holders, engine, readings.memory, policy);
         let refused = self.refused(unit);
-        let life = holders::life(unit, &holders, refused, readings.memory, policy);
+        let job = self.job(&holders.pids());
+        let over = job.as_ref().is_some_and(|job| job.over.is_some());
+        let life = holders::life(unit, &holders, (refused, over), readings.memory, policy);
         unit.usage.step(self.now, &readings, &life, policy);
+        let (open, block, well) =
+            (unit.usage.opened(), unit.usage.block, unit.is_well() && unit.deficit_since.is_none());
+        unit.power.learn(open, &block, self.workload(&family), well);
+        let alone = engine.is_none().then(|| weight.w.as_fraction());
+        let checkpoint = unit.checkpoints.step(self.now, readings.written, alone, policy.io_stall.checkpoint_ns);
         if holders.stopped() {
             unit.usage.stopped = Some(self.now);
         }
+        let ownership = self.ownership(unit, gpu, self.tenancy);
         let throttled = device.signals.is_some_and(|signals| signals.clocks.throttled());
         unit.look(gpu, self.now);
         let mut facts = UnitFacts {
@@ -181,6 +195,9 @@ impl<'a> Gather<'a> {
             holders: holders.shown(),
             vacant_since: unit.vacant_since,
             declared: unit.record(id, &policy.declared.allocations).is_some(),
+            checkpoint,
+            ownership,
+            job,
             kin: Vec::new(),
             device,
             host: UnitHost::default(),

@@ -42,6 +42,11 @@ impl<'a> Gather<'a> {
 }
 
 impl Holders<'_> {
+    /// Those of the table that hold it.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.found.iter().map(|process| process.pid).collect()
+    }
+
     /// For the finding: those of the table, and those that are gone.
     pub(crate) fn shown(&self) -> Vec<Holder> {
         let found = self.found.iter().map(|process| Holder {
@@ -123,7 +128,7 @@ impl Gather<'_> {
 pub(crate) fn life(
     unit: &Unit,
     holders: &Holders<'_>,
-    refused: Option<bool>,
+    (refused, over): (Option<bool>, bool),
     memory: Option<f64>,
     policy: &Policy,
 ) -> Life {
@@ -139,6 +144,8 @@ pub(crate) fn life(
         Some(End::Dead)
     } else if all(&|process| is_dead(process) || in_removed_cgroup(process)) {
         Some(End::CgroupGone)
+    } else if over {
+        Some(End::JobOver)
     } else if refused == Some(true) && unit.usage.refused.since().is_some() {
         Some(End::EngineGone)
     } else if all(&|process| is_dead(process) || was_left(unit, process)) {

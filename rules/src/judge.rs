@@ -18,7 +18,7 @@ use crate::rule::{Outcome, RULES, View};
 use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
-use crate::{Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, merge, vital};
+use crate::{Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, merge, vital};
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
 const LEARNT_FOR: Nanos = Nanos::from_secs(7 * 24 * 3600);
@@ -39,6 +39,8 @@ pub struct Judge {
     /// Progress of the last minutes, for comparing units.
     #[serde(default)]
     history: History,
+    #[serde(skip)]
+    tenancy: Tenancy,
 }
 
 impl Judge {
@@ -54,6 +56,17 @@ impl Judge {
             self.holds.forget(*rule);
         }
         self.policy = policy;
+    }
+
+    /// Other names of tenants and classes from the next tick on.
+    pub fn set_tenancy(&mut self, tenancy: Tenancy) {
+        self.tenancy = tenancy;
+    }
+
+    /// How tenants and classes are named.
+    #[must_use]
+    pub fn tenancy(&self) -> &Tenancy {
+        &self.tenancy
     }
 
     /// Another process goes on with what this judge has learnt, at the instant and with the samples of a tick. None
@@ -102,7 +115,7 @@ impl Judge {
         self.history.turn(tick.stamp.boottime, &self.policy);
 
         let now = Now { boottime: tick.stamp.boottime, realtime: tick.stamp.realtime };
-        let facts = Gather::new(&self.window, &self.signals).all(&mut self.units, &self.policy);
+        let facts = Gather::new(&self.window, &self.signals, &self.tenancy).all(&mut self.units, &self.policy);
         let md = self.window.value(Source::Md, |tick| &tick.md).get().copied();
         let block = self.window.value(Source::Block, |tick| &tick.block).get().copied();
         let around = Around {

@@ -79,6 +79,13 @@ pub struct UnitJudgement {
     pub class_inferred: bool,
     /// Whose it is, when one owner holds it alone.
     pub tenant: Option<String>,
+    /// Whose it is to which part, where several share it: by their work, and while none is done by the memory that
+    /// they hold. The parts sum to one; a part without a name is nobody's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<(Option<String>, Part)>,
+    /// The GPU's product name, for prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 /// How bad.

@@ -30,6 +30,7 @@ mod reading;
 mod rule;
 mod signals;
 mod state;
+mod tenancy;
 mod unit;
 mod usage;
 mod vital;
@@ -47,6 +48,7 @@ pub use ledger::Ledger;
 pub use number::{Micro, Part};
 pub use policy::{Allocation, Declared, Policy, Shape, Threshold};
 pub use rule::{Claim, Outcome, RULES, Rule, Text, View};
+pub use tenancy::{ClassRule, Tenancy, TenantBy, like};
 pub use vital::{Vital, VitalKind};
 pub use words::{
     Bucket, Cause, Class, Fault, Gate, Loading, Overhead, Progress, RuleId, State, Unknown, Weight, WeightSource,

@@ -30,8 +30,8 @@ pub(crate) mod raid_rebuild_impact;
 pub(crate) mod silent_throttling;
 pub(crate) mod squatter;
 pub(crate) mod stranded_capacity;
-pub(crate) mod throughput_regression;
 pub(crate) mod telemetry_degraded;
+pub(crate) mod throughput_regression;
 
 /// One unit and the host, with the thresholds in force: all that a rule may look at.
 #[derive(Clone, Copy, Debug)]

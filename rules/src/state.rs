@@ -4,16 +4,21 @@ use alloc::vec::Vec;
 
 use crate::facts::Demand;
 use crate::merge::Share;
-use crate::{Bucket, Cause, Class, Overhead, Part, State, Weight};
+use crate::{Bucket, Cause, Class, Overhead, Part, Progress, State, Weight};
+
+/// What the time without work is, when nothing else is known of it. Only demand that is met, or an owner's word, makes
+/// it headroom; work that is there and not done is lost, whatever class anybody claims.
+pub(crate) const fn rest(demand: Demand, class: Class, declared: bool) -> Bucket {
+    match (demand, class) {
+        (Demand::Present { .. }, _) => Bucket::Lost(Cause::Unexplained),
+        (Demand::Met, Class::Serving) => Bucket::Headroom,
+        (Demand::Unknown, Class::Serving) if declared => Bucket::Headroom,
+        (Demand::Met | Demand::Unknown, _) => Bucket::Idle,
+    }
+}
 
 /// The split of a tick's length. The parts sum to one.
-pub(crate) fn split(
-    state: State,
-    weight: Weight,
-    class: Class,
-    demand: Demand,
-    shares: &[Share<'_>],
-) -> Vec<(Bucket, Part)> {
+pub(crate) fn split(state: State, weight: Weight, rest: Bucket, shares: &[Share<'_>]) -> Vec<(Bucket, Part)> {
     let whole = |bucket| alloc::vec![(bucket, Part::ONE)];
     match state {
         State::Faulted(_) => whole(Bucket::Lost(Cause::Fault)),
@@ -23,12 +28,10 @@ pub(crate) fn split(
         State::Stalled => whole(Bucket::Lost(Cause::Stall)),
         State::Squatted => whole(Bucket::Lost(Cause::Squat)),
         State::Throttled | State::Starved(_) => lost(weight.w, shares),
+        State::Productive(Progress::Checkpoint) => {
+            parts([(Bucket::Productive, weight.w), (Bucket::Overhead(Overhead::Checkpoint), weight.w.rest())])
+        }
         State::Productive(_) | State::Headroom | State::Idle => {
-            let rest = match (demand, class) {
-                (Demand::Present { .. }, _) => Bucket::Lost(Cause::Unexplained),
-                (Demand::Met, Class::Serving) => Bucket::Headroom,
-                _ => Bucket::Idle,
-            };
             parts([(Bucket::Productive, weight.w), (rest, weight.w.rest())])
         }
     }
@@ -71,5 +74,17 @@ mod tests {
         );
         let split = lost(Part(800_000), &both);
         assert_eq!(split, [(Bucket::Productive, Part(800_000)), (Bucket::Lost(Cause::Storage), Part(200_000))]);
+    }
+
+    #[test]
+    fn an_inferred_class_never_makes_a_loss_smaller() {
+        let present = Demand::Present { running: 1, waiting: 0 };
+        for class in Class::ALL {
+            assert_eq!(rest(present, *class, true), Bucket::Lost(Cause::Unexplained), "{class}");
+        }
+        assert_eq!(rest(Demand::Met, Class::Serving, false), Bucket::Headroom);
+        assert_eq!(rest(Demand::Met, Class::Batch, true), Bucket::Idle, "batch is never headroom");
+        assert_eq!(rest(Demand::Unknown, Class::Serving, true), Bucket::Headroom, "its owner says so");
+        assert_eq!(rest(Demand::Unknown, Class::Serving, false), Bucket::Idle);
     }
 }

@@ -12,19 +12,21 @@ use gpuprod_snapshot::{Missing, Reading, Source, Tick};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::host::Loads;
+use crate::facts::owner::Ownership;
 use crate::facts::{Demand, UnitFacts};
 use crate::gather::{display, find};
 use crate::hold::{Active, Now};
 use crate::merge::Share;
 use crate::policy::Allocation;
 use crate::signals::EngineSignals;
+use crate::signals::busy::{Normals, References};
+use crate::signals::checkpoints::Checkpoints;
 use crate::signals::device::{Errors, Lie};
 use crate::state::split;
 use crate::usage::{Readings, Spell, Usage};
-use crate::weight::PowerNormal;
 use crate::window::Window;
 use crate::{
-    Cause, Class, Fault, Loading, Policy, Progress, State, UnitId, UnitJudgement, Unknown, Weight, WeightSource,
+    Bucket, Cause, Fault, Loading, Policy, Progress, State, UnitId, UnitJudgement, Unknown, Weight, WeightSource,
     entries, weight,
 };
 
@@ -56,7 +58,9 @@ pub(crate) struct Unit {
     slices: u32,
     slices_whole: u32,
     pub(crate) engine: Option<String>,
-    pub(crate) power: PowerNormal,
+    pub(crate) power: Normals,
+    #[serde(default)]
+    pub(crate) checkpoints: Checkpoints,
     pub(crate) deficit_since: Option<Nanos>,
     /// The driver lists no process on it, and nothing runs on it, since.
     #[serde(default)]
@@ -74,6 +78,12 @@ pub(crate) struct Unit {
     #[serde(default)]
     conflict: Spell,
     state: Option<(State, Nanos)>,
+    /// Whose it was when the driver last said who holds it.
+    #[serde(default)]
+    pub(crate) ownership: Ownership,
+    /// The product's name, for prices.
+    #[serde(default)]
+    model: Option<String>,
 }
 
 impl Units {
@@ -113,7 +123,8 @@ impl Units {
                 slices,
                 slices_whole: whole,
                 engine: None,
-                power: PowerNormal::default(),
+                power: Normals::default(),
+                checkpoints: Checkpoints::default(),
                 deficit_since: None,
                 vacant_since: None,
                 usage: Usage::default(),
@@ -122,7 +133,12 @@ impl Units {
                 family: BTreeSet::new(),
                 conflict: Spell::default(),
                 state: None,
+                ownership: Ownership::default(),
+                model: None,
             });
+            if let Some(model) = gpu.model.get() {
+                unit.model = Some(model.clone());
+            }
             unit.pci = gpu.pci.copied().or(unit.pci);
             unit.index = Some(gpu.index);
             (unit.slices, unit.slices_whole) = (slices, whole);
@@ -196,6 +212,11 @@ impl Unit {
         display(self.index, id)
     }
 
+    /// Whether it did its work when it was last judged: what is learnt from trouble is no normal.
+    pub(crate) const fn is_well(&self) -> bool {
+        matches!(self.state, Some((State::Productive(progress), _)) if !matches!(progress, Progress::Checkpoint))
+    }
+
     /// The GPU that it is, or is a part of.
     pub(crate) fn device(&self) -> &str {
         &self.gpu
@@ -211,7 +232,8 @@ impl Unit {
         now: Nanos,
     ) -> Option<Nanos> {
         let progress = engine.and_then(|engine| engine.progress(now));
-        let activity = gpu.and_then(|gpu| weight::gpm(gpu.gpm.get()?)).map(|activity| activity.min(1.0));
+        let activity =
+            gpu.and_then(|gpu| weight::gpm(gpu.gpm.get()?, References::default())).map(|activity| activity.min(1.0));
         let conflict = progress.zip(activity).zip(readings.silicon()).map(|((progress, activity), silicon)| {
             (progress <= 0.1 && activity >= 0.5) || (progress >= 0.5 && silicon <= 0.01)
         });
@@ -301,10 +323,7 @@ pub(crate) fn settle<'a>(
             State::Productive(_) | State::Starved(_) | State::Throttled | State::Headroom | State::Idle => facts.weight,
             _ => Weight::NONE,
         };
-        let (class, demand) = match facts.engine {
-            Some(_) => (Class::Serving, facts.demand),
-            None => (Class::Unspecified, Demand::Unknown),
-        };
+        let class = facts.class();
         judged.push(UnitJudgement {
             unit: facts.id.clone(),
             gpu: unit.formerly.clone().or_else(|| (unit.gpu != facts.id.0).then(|| unit.gpu.clone())).map(UnitId),
@@ -315,11 +334,13 @@ pub(crate) fn settle<'a>(
             state,
             since,
             weight,
-            split: split(state, facts.booked(weight), class, demand, &shares),
+            split: split(state, facts.booked(weight), facts.rest(), &shares),
             cumulative: matches!(weight.source, WeightSource::Tokens | WeightSource::Steps),
             class,
-            class_inferred: true,
-            tenant: None,
+            class_inferred: facts.ownership.class.is_none(),
+            tenant: facts.ownership.sole(),
+            tenants: facts.ownership.shared(),
+            model: unit.model.clone(),
         });
     }
     judged
@@ -365,6 +386,9 @@ fn state(
     if facts.throttled && facts.deficit() >= 0.05 {
         return State::Throttled;
     }
+    if facts.checkpoint {
+        return State::Productive(Progress::Checkpoint);
+    }
     let lasts = unit.recovered_since.is_none_or(|since| now.boottime.saturating_sub(since) < STARVED_LEAVES);
     let cause = blame.and_then(|active| active.claim.cause);
     if let (Some(cause), true) =
@@ -372,16 +396,16 @@ fn state(
     {
         return State::Starved(cause);
     }
+    let quiet = if facts.rest() == Bucket::Headroom { State::Headroom } else { State::Idle };
     let busy = facts.util.is_some_and(|util| util > 0.0)
         || facts.device.is(Lie::DeadUtil)
         || matches!(facts.demand, Demand::Present { .. });
     match (facts.demand, facts.weight.w.0 > 0 && busy) {
-        (Demand::Met, _) if facts.util.is_none_or(|util| util < 0.05) => State::Headroom,
+        (Demand::Met, _) if facts.util.is_none_or(|util| util < 0.05) => quiet,
         (_, true) => State::Productive(if tokens { Progress::Decode } else { Progress::Other }),
         // Work outstanding and no progress at all: a rule will say whose doing; until then it is lost, unexplained.
         (Demand::Present { .. }, false) => State::Starved(Cause::Unexplained),
-        (Demand::Met, _) => State::Headroom,
-        (Demand::Unknown, false) => State::Idle,
+        (Demand::Met, _) | (Demand::Unknown, false) => quiet,
     }
 }
 

@@ -127,6 +127,8 @@ pub(crate) enum End {
     Dead,
     /// Its cgroup was removed: the job is over.
     CgroupGone,
+    /// The site's scheduler says that its job has ended.
+    JobOver,
     /// The engine that it served answers no more.
     EngineGone,
     /// Its parent died.
@@ -194,6 +196,11 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// The number of the block that is open: another one means that `block` is new.
+    pub(crate) const fn opened(&self) -> Option<u64> {
+        self.open
+    }
+
     /// Takes in a tick.
     pub(crate) fn step(&mut self, now: Nanos, readings: &Readings, life: &Life, policy: &Policy) {
         let length = policy.block_ns.0.max(1);

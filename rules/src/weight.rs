@@ -2,9 +2,9 @@
 
 use gpuprod_snapshot::gpu::{Gpm, Gpu};
 use gpuprod_snapshot::units::{Nanos, to_f64};
-use serde::{Deserialize, Serialize};
 
 use crate::signals::EngineSignals;
+use crate::signals::busy::References;
 use crate::{Part, Weight, WeightSource};
 
 /// Tensor activity of a busy GPU (prior: the upper quartile of a large training cluster).
@@ -19,34 +19,17 @@ const POWER_CONTEXT: f64 = 0.2;
 /// From this proxy on the GPU works, whatever the token counters say.
 const PREFILL_PROXY: f64 = 0.5;
 
-/// Power that this device draws when a context is held and nothing runs, learnt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PowerNormal {
-    context: Option<f64>,
-}
-
-impl PowerNormal {
-    /// Learns from a second in which a context was held and nothing ran.
-    pub(crate) fn learn(&mut self, gpu: &Gpu) {
-        let held = gpu.processes.get().is_some_and(|processes| !processes.is_empty());
-        let still = gpu.util.copied().is_some_and(|util| util.0 == 0);
-        if let (true, true, Some(power)) = (held, still, gpu.power.copied()) {
-            let power = to_f64(power.0);
-            self.context = Some(self.context.map_or(power, |known| known.min(power)));
-        }
-    }
-}
-
 /// The best weight that there is.
-pub(crate) fn of(gpu: Option<&Gpu>, engine: Option<&EngineSignals>, power: PowerNormal, now: Nanos) -> Option<Weight> {
+pub(crate) fn of(gpu: Option<&Gpu>, engine: Option<&EngineSignals>, own: References, now: Nanos) -> Option<Weight> {
+    let gpu_gpm = gpu.and_then(|gpu| gpm(gpu.gpm.get()?, own));
     let gpu = |read: fn(&Gpu) -> Option<f64>| gpu.and_then(read);
     let watts = (gpu(|gpu| milliwatts(&gpu.power)), gpu(|gpu| milliwatts(&gpu.power_limit)));
-    let proxy = proxy(gpu(utilization), watts.0, watts.1, power);
+    let proxy = proxy(gpu(utilization), watts.0, watts.1, own);
     // A long prefill moves no counter until it is complete: flat counters on a GPU that burns power are no proof.
     let flat = |tokens: f64| tokens <= 0.0 && proxy.is_some_and(|proxy| proxy >= PREFILL_PROXY);
     let sources = [
         (WeightSource::Tokens, engine.and_then(|engine| tokens(engine, now)).filter(|tokens| !flat(*tokens))),
-        (WeightSource::Gpm, gpu(|gpu| gpu.gpm.get().and_then(gpm))),
+        (WeightSource::Gpm, gpu_gpm),
         (WeightSource::Proxy, proxy),
         (WeightSource::Util, gpu(utilization)),
     ];
@@ -60,11 +43,15 @@ fn tokens(engine: &EngineSignals, now: Nanos) -> Option<f64> {
     Some(if progress >= 1.0 - 2.0 * engine.scatter() { 1.0 } else { progress })
 }
 
-pub(crate) fn gpm(gpm: &Gpm) -> Option<f64> {
+/// Activity against the own busy level, once that is known. It is never taken to be less than a quarter of the prior: a
+/// GPU that was starved from its first hour on must not learn that as its full work.
+pub(crate) fn gpm(gpm: &Gpm, own: References) -> Option<f64> {
+    let level = |own: Option<f64>, prior: f64| own.map_or(prior, |own| own.max(prior / 4.0));
     let part = |reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Ppb>, busy: f64| {
         reading.copied().map(|value| value.as_fraction() / busy)
     };
-    let (tensor, dram) = (part(&gpm.tensor, TENSOR_BUSY), part(&gpm.dram, DRAM_BUSY));
+    let (tensor, dram) =
+        (part(&gpm.tensor, level(own.tensor, TENSOR_BUSY)), part(&gpm.dram, level(own.dram, DRAM_BUSY)));
     match (tensor, dram) {
         (None, None) => None,
         (tensor, dram) => Some(tensor.unwrap_or(0.0).max(dram.unwrap_or(0.0))),
@@ -80,10 +67,10 @@ fn milliwatts(reading: &gpuprod_snapshot::Reading<gpuprod_snapshot::units::Milli
 }
 
 /// Utilization times power above context-idle: a GPU that reads 100 % at 70 W does nothing.
-fn proxy(util: Option<f64>, power: Option<f64>, limit: Option<f64>, normal: PowerNormal) -> Option<f64> {
+fn proxy(util: Option<f64>, power: Option<f64>, limit: Option<f64>, own: References) -> Option<f64> {
     let (util, power, limit) = (util?, power?, limit.filter(|limit| *limit > 0.0)?);
-    let busy = POWER_BUSY * limit;
-    let context = normal.context.unwrap_or(POWER_CONTEXT * limit).min(busy * 0.9);
+    let busy = own.power.unwrap_or(POWER_BUSY).max(POWER_BUSY / 2.0) * limit;
+    let context = own.context.unwrap_or(POWER_CONTEXT * limit).min(busy * 0.9);
     Some(util * ((power - context) / (busy - context)).clamp(0.0, 1.0))
 }
 
@@ -92,7 +79,7 @@ mod tests {
     use super::*;
 
     fn proxy_at(util: f64, watts: f64) -> f64 {
-        proxy(Some(util), Some(watts), Some(700.0), PowerNormal::default()).unwrap()
+        proxy(Some(util), Some(watts), Some(700.0), References::default()).unwrap()
     }
 
     #[test]
@@ -108,6 +95,6 @@ mod tests {
 
     #[test]
     fn no_power_no_proxy() {
-        assert_eq!(proxy(Some(1.0), None, Some(700.0), PowerNormal::default()), None);
+        assert_eq!(proxy(Some(1.0), None, Some(700.0), References::default()), None);
     }
 }

@@ -161,6 +161,13 @@ words! {
     Class { Serving = "serving", Batch = "batch", Spot = "spot", Dev = "dev", Unspecified = "unspecified" }
 }
 
+#[expect(clippy::derivable_impls, reason = "the list of words has no place for the mark of a default")]
+impl Default for Class {
+    fn default() -> Self {
+        Self::Unspecified
+    }
+}
+
 words! {
     /// What a verdict has to pass, and what the bench can take out to see what it is worth.
     Gate {

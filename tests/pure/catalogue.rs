@@ -8,11 +8,12 @@ use gpuprod::catalogue::{self, Kind, names};
 use gpuprod::config::{Config, Mode};
 use gpuprod::own::{Drop, Failure, Lease, Otlp, Own};
 use gpuprod::pipeline::Frame;
+use gpuprod::prices::Priced;
 use gpuprod::sink::prometheus::{Form, page};
 use gpuprod::store::Status;
 use gpuprod_rules::node::{Residual, Resource, Room};
 use gpuprod_rules::{
-    Bucket, Cause, Judge, Judgement, Ledger, Micro, Part, Policy, Progress, RuleId, State, Weight, WeightSource,
+    Bucket, Cause, Class, Judge, Judgement, Ledger, Micro, Part, Policy, Progress, RuleId, State, Weight, WeightSource,
 };
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Stamp, Tick};
@@ -103,6 +104,9 @@ fn troubled(tick: &Tick) -> (Judgement, Ledger) {
                 _ => Bucket::Lost(Cause::Unexplained),
             };
             unit.split = vec![(Bucket::Productive, Part(w)), (other, rest)];
+            // More tenants than have a name, each GPU shared by two.
+            let tenant = |n: u64| Some(format!("tenant-{}", n % 20));
+            unit.tenants = vec![(tenant(2 * second), Part(500_000)), (tenant(2 * second + 1), Part(500_000))];
         }
         ledger.charge(&last);
     }
@@ -174,6 +178,12 @@ fn a_full_node_keeps_the_budget_and_no_series_comes_twice() {
                 ..Otlp::default()
             }),
             store: Some(store),
+            prices: vec![Priced {
+                model: "NVIDIA H100 80GB HBM3".into(),
+                class: Class::Serving,
+                currency: "USD".into(),
+                per_gpu_hour_millionths: 2_500_000,
+            }],
             ..Own::default()
         },
     };

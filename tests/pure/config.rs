@@ -29,7 +29,10 @@ fn every_kind_of_mistake_has_its_place() {
         ("sampling:\n\tperiod: 10s\n", (2, 2), "tab"),
         ("http: {listen: here}\n", (1, 16), "socket address"),
         ("http: {}\nhttp: {}\n", (2, 1), "duplicate"),
-        ("tenants: {}\n", (1, 1), "does not have yet"),
+        ("logging: {}\n", (1, 1), "does not have yet"),
+        ("tenants: {by: team}\n", (1, 15), "words here: auto, account"),
+        ("classes: [{partition: p, class: servng}]\n", (1, 33), "did you mean `serving`?"),
+        ("prices: [{per_gpu_hour: 2.5}]\n", (1, 11), "missing field `currency`"),
         ("labels:\n  cluster: a\n  instance: b\n", (3, 3), "the label instance is taken"),
         ("labels:\n  a-b: c\n", (2, 3), "letters, digits and _"),
         ("labels:\n  __a: c\n", (2, 3), "no __ first"),
@@ -61,6 +64,16 @@ fn values_that_cannot_work_are_refused() {
         ("rules: {shapes: [{name: a, gpu_milli: 1500}]}", "rules.shapes: gpu_milli of a"),
         ("rules: {shapes: [{name: a, gpu_milli: 1}, {name: a, gpu_milli: 2}]}", "of its own"),
         ("rules: {allocations: [{owner: x}]}", "rules.allocations: gpu"),
+        ("classes: [{class: batch}]", "classes, line 1: name at least one"),
+        ("prices: [{per_gpu_hour: 1, currency: ''}]", "prices, line 1: currency"),
+        (
+            "prices: [{per_gpu_hour: 1, currency: USD}, {per_gpu_hour: 1, currency: EUR}]",
+            "line 2: all prices must be of one",
+        ),
+        (
+            "prices: [{per_gpu_hour: 1, currency: USD, from: 2026-01-02T00:00:00Z, to: 2026-01-01T00:00:00Z}]",
+            "line 1: it ends",
+        ),
         ("alerts: {silence: [{from: 2026-11-28T02:00:00Z, to: 2026-11-28T02:30:00+01:00}]}", "ends before it begins"),
         ("engines: ['http://:8000/metrics']", "name a host"),
         ("otlp: {endpoint: localhost:4318}", "otlp.endpoint must begin with http://"),
@@ -197,5 +210,18 @@ fn a_reload_takes_over_what_it_can_and_names_the_rest() {
         let again = Change::of(&change.config, &new);
         assert!(again.live.is_empty(), "{text}");
         assert_eq!(again.restart, restart, "{text}");
+    }
+}
+
+#[test]
+fn a_price_is_what_was_written() {
+    let text =
+        "prices: [{model: \"*H100*\", class: spot, per_gpu_hour: 2.05, currency: USD, from: 2026-01-01T00:00:00Z}]";
+    let config = Config::parse(text, Path::new("x")).unwrap();
+    assert_eq!(config.prices[0].per_gpu_hour.0, 2_050_000);
+    assert_eq!(config.prices[0].from.map(|at| at.0), Some(1_767_225_600_000_000_000));
+    for wrong in ["-1", "1e-9", "true", "2.1234567"] {
+        let text = format!("prices: [{{per_gpu_hour: {wrong}, currency: USD}}]");
+        assert!(Config::parse(&text, Path::new("x")).is_err(), "{wrong}");
     }
 }

@@ -17,6 +17,7 @@ mod pci;
 mod rule;
 mod self_;
 mod store;
+mod tenant;
 
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Reading, Sample};
@@ -55,6 +56,7 @@ pub struct Metric {
 /// The rooms, in the order of the page.
 const ROOMS: &[&[Metric]] = &[
     ledger::METRICS,
+    tenant::METRICS,
     gpu::METRICS,
     rule::METRICS,
     alert::METRICS,

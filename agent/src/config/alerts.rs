@@ -126,7 +126,7 @@ pub(super) fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTree
 }
 
 /// Instants as RFC 3339 writes them, for `#[serde(with)]`.
-pub(super) mod instant {
+pub(crate) mod instant {
     use gpuprod_snapshot::units::Nanos;
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -139,5 +139,22 @@ pub(super) mod instant {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
         let written = String::deserialize(deserializer)?;
         text::instant(&written).map_err(de::Error::custom)
+    }
+
+    /// The same where none need stand.
+    pub(crate) mod maybe {
+        use gpuprod_snapshot::units::Nanos;
+        use serde::{Deserializer, Serialize, Serializer};
+
+        use crate::text;
+
+        #[expect(clippy::ref_option, reason = "serde hands it over so")]
+        pub(crate) fn serialize<S: Serializer>(value: &Option<Nanos>, serializer: S) -> Result<S::Ok, S::Error> {
+            value.map(text::utc).serialize(serializer)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
     }
 }

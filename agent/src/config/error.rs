@@ -8,7 +8,7 @@ use serde_saphyr::Error as Yaml;
 use crate::text::{clean, printable};
 
 /// Sections of rooms that this version does not have yet: their names are taken.
-const RESERVED: &[&str] = &["tenants", "prices", "logging"];
+const RESERVED: &[&str] = &["logging"];
 
 /// Says `FILE:LINE:COLUMN: what`, the line itself with a mark below it, and a hint.
 #[derive(Debug)]

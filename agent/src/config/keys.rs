@@ -138,6 +138,36 @@ const KEYS: &[Row] = &[
         "Maintenance windows, without any alert, for example [{from: 2026-11-28T02:00:00Z, to: 2026-11-28T04:00:00+01:00}].",
     ),
     (
+        "tenants.by",
+        "auto | account | namespace | slice | user | none",
+        "auto",
+        "What counts as a tenant: Slurm account or Kubernetes namespace (from a job's note), innermost systemd slice, user. auto: the first that is known of account, namespace, the user's slice, the service. none: time is not split.",
+    ),
+    (
+        "tenants.notes",
+        "path or null",
+        "null",
+        "Folder in which a prolog or epilog leaves one file per job (docs/tenants.md). null: /run/gpuprod/jobs of the host. Only a restart takes it over.",
+    ),
+    (
+        "tenants.exported",
+        "true or false",
+        "true",
+        "Whether names of tenants may stand on series and on the page of any user.",
+    ),
+    (
+        "classes",
+        "list of lines",
+        "[]",
+        "What workloads are for; the first line that fits. Keys cgroup, account, partition, namespace (* is any text) and class: serving, batch, spot, dev. For example [{partition: \"gpu-low*\", class: batch}]. Without: serving where an engine's page is there, and labelled inferred.",
+    ),
+    (
+        "prices",
+        "list of lines",
+        "[]",
+        "Money per hour of a whole GPU; the first line that fits. Keys model (* is any text), class, per_gpu_hour, currency, from, to. For example [{model: \"*H100*\", per_gpu_hour: 2.5, currency: USD, from: 2026-01-01T00:00:00Z}].",
+    ),
+    (
         "rules.mode",
         "off | shadow | ticket | page",
         "shadow",

@@ -8,21 +8,25 @@ pub mod duration;
 mod error;
 mod keys;
 mod sane;
+mod tenants;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use gpuprod_collectors::tree;
-use gpuprod_rules::{Allocation, Declared, Policy, RuleId, Shape};
+use gpuprod_rules::{Allocation, ClassRule, Declared, Policy, RuleId, Shape, Tenancy};
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::prices::{self, PriceRule};
 use crate::{state_dir, text};
+pub(crate) use alerts::instant;
 pub use alerts::{Alerts, Silence};
 pub use error::Error;
 pub use keys::{Key, default_file, keys, schema};
 pub use sane::engine as sane_engine;
+pub use tenants::Tenants;
 
 /// Read when no `--config` is given and it exists.
 pub const DEFAULT_PATH: &str = "/etc/gpuprod/gpuprod.yaml";
@@ -50,6 +54,12 @@ pub struct Config {
     pub otlp: Otlp,
     /// Alerts posted directly.
     pub alerts: Alerts,
+    /// Whose the GPUs are.
+    pub tenants: Tenants,
+    /// What workloads are for.
+    pub classes: Vec<ClassRule>,
+    /// What a GPU-hour costs.
+    pub prices: Vec<PriceRule>,
     /// Rules and thresholds.
     pub rules: Rules,
 }
@@ -261,6 +271,8 @@ impl Config {
             }
         }
         sane::alerts(&self.alerts).map_err(|what| Error::plain(path, format!("alerts.{what}")))?;
+        tenants::classes(&self.classes).map_err(|what| Error::plain(path, format!("classes, {what}")))?;
+        prices::sane(&self.prices).map_err(|what| Error::plain(path, format!("prices, {what}")))?;
         if !self.rules.policy.off.is_empty() {
             return wrong("rules.policy.off is no key: switch a rule off with rules.modes, for example {RULE: off}");
         }
@@ -271,6 +283,12 @@ impl Config {
             .map_err(|what| Error::plain(path, format!("rules.{what}")))?;
         sane::otlp(&self.otlp).map_err(|what| Error::plain(path, format!("otlp.{what}")))?;
         sane::policy(&self.rules.policy).map_err(|what| Error::plain(path, format!("rules.policy.{what}")))
+    }
+
+    /// How the site names tenants and classes.
+    #[must_use]
+    pub fn tenancy(&self) -> Tenancy {
+        Tenancy { by: self.tenants.by, classes: self.classes.clone() }
     }
 
     /// Where sockets and locks live.

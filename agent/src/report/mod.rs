@@ -4,6 +4,7 @@
 mod page;
 mod sum;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,8 +16,9 @@ use crate::clock;
 use crate::config::{Config, duration};
 use crate::store;
 
+pub use crate::prices::Price;
 pub use page::{csv, table};
-pub use sum::{By, Price, Report, Row, Times, sum};
+pub use sum::{By, Pricing, Report, Row, Times, sum};
 
 /// Below `gpuprod report --help`.
 pub const HELP: &str = "The running agent need not be asked: its store is read. Rows are whole hours (UTC) and hold all but the last\n\
@@ -33,7 +35,7 @@ pub struct Flags {
     /// Split by these: gpu, tenant, cause, class, hour
     #[arg(long, value_name = "WORD,...", value_delimiter = ',', default_value = "gpu", value_parser = By::parse)]
     pub by: Vec<By>,
-    /// Money per GPU-hour
+    /// Money per GPU-hour, for every GPU; without it the price list of the config
     #[arg(long, value_name = "NUMBER", value_parser = Price::parse)]
     pub price: Option<Price>,
     /// In which form
@@ -67,10 +69,11 @@ impl Flags {
     /// # Errors
     /// When there is no store, it cannot be read, or the output is gone.
     pub fn run(&self, out: &mut dyn Write) -> Result<()> {
-        let dir = self.dir.clone().map_or_else(|| place(self.config.as_deref()), Ok)?;
+        let config = Config::load(self.config.as_deref())?;
+        let dir = self.dir.clone().map_or_else(|| place(&config), Ok)?;
         let now = clock::realtime();
         let hour = first_hour(now, self.since);
-        let report = sum(&store::reader::rows(&dir, hour)?, hour, &self.by, self.price);
+        let report = sum(&store::reader::rows(&dir, hour)?, hour, &self.by, self.pricing(&config, &dir)?);
         match if self.json { Form::Json } else { self.format } {
             Form::Table => out.write_all(table(&report, now.0).as_bytes())?,
             Form::Csv => out.write_all(csv(&report).as_bytes())?,
@@ -80,6 +83,13 @@ impl Flags {
             }
         }
         Ok(())
+    }
+
+    /// The price of the flag, else the list of the config.
+    fn pricing(&self, config: &Config, dir: &Path) -> Result<Pricing> {
+        let list = if self.price.is_some() { Vec::new() } else { config.prices.clone() };
+        let models = if list.is_empty() { BTreeMap::new() } else { store::reader::models(dir)? };
+        Ok(Pricing { flat: self.price, list, models })
     }
 }
 
@@ -92,9 +102,8 @@ pub fn first_hour(now: Nanos, since: Nanos) -> u64 {
 /// The store that the config names; without a word there, the own one, or the system's when there is none.
 ///
 /// # Errors
-/// When the config is wrong or no place can be named.
-pub fn place(config: Option<&Path>) -> Result<PathBuf> {
-    let config = Config::load(config)?;
+/// When no place can be named.
+pub fn place(config: &Config) -> Result<PathBuf> {
     let own = config.store_dir().context("no directory for the store: there is no home directory; use --dir")?;
     let system = Path::new("/var/lib/gpuprod");
     let other = config.store.dir.is_none() && !store::reader::is_there(&own) && store::reader::is_there(system);

@@ -51,8 +51,9 @@ fn head(report: &Report) -> Vec<String> {
             head.push("%".to_owned());
         }
     }
-    if report.price_millionths.is_some() {
-        head.push("LOST COST".to_owned());
+    if report.is_priced() {
+        let currency = report.currency.as_deref().map_or_else(String::new, |word| format!(", {word}"));
+        head.push(format!("LOST COST{currency}"));
     }
     head
 }
@@ -80,7 +81,7 @@ fn line(report: &Report, row: &Row, names: &[String]) -> Vec<String> {
             line.push(percent(ns, row.times.observed_ns));
         }
     }
-    if report.price_millionths.is_some() {
+    if report.is_priced() {
         let (least, most) = (row.lost_cost_millionths.unwrap_or(0), row.lost_cost_most_millionths.unwrap_or(0));
         line.push(if least == most { money(least) } else { format!("{} to {}", money(least), money(most)) });
     }
@@ -111,8 +112,12 @@ fn remarks(page: &mut String, report: &Report) {
     }
     let known = times.observed_ns.saturating_sub(times.unknown_ns);
     let _ = writeln!(page, "\nseen: {} of the observed time; the rest is unknown", percent(known, times.observed_ns));
-    if report.price_millionths.is_some() {
+    if report.is_priced() {
         let _ = writeln!(page, "priced: what was lost by tokens, steps or GPM ({} h)", hours(times.lost_firm_ns));
+        if let Some(ns) = report.lost_without_price_ns {
+            let _ =
+                writeln!(page, "without a price: {} h of that, in no sum of money (prices of the config)", hours(ns));
+        }
         if times.lost_proxy_ns > 0 {
             let proxy = hours(times.lost_proxy_ns);
             let _ = writeln!(
@@ -135,7 +140,7 @@ pub fn csv(report: &Report) -> String {
     let mut head: Vec<String> = report.by.iter().map(|by| by.as_str().to_owned()).collect();
     head.extend(COLUMNS.iter().map(|(name, _)| format!("{name}_ns")));
     head.extend(["lost_firm_ns", "lost_proxy_ns", "lost_unpriced_ns"].map(str::to_owned));
-    if report.price_millionths.is_some() {
+    if report.is_priced() {
         head.extend(["lost_cost_millionths", "lost_cost_most_millionths"].map(str::to_owned));
     }
     let _ = writeln!(page, "{}", head.join(","));

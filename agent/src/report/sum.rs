@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 
 use gpuprod_rules::{Bucket, WeightSource};
+use gpuprod_snapshot::units::Nanos;
 use serde::Serialize;
 
+use crate::prices::{self, Price, PriceRule, millionths};
 use crate::store::rows::{Key, Rows};
 use crate::text;
 
 /// Divisible by every number of slices from 1 to 8.
 const FRACTION: u128 = 840;
-/// Nanoseconds of an hour.
-const HOUR_NS: u128 = 3_600_000_000_000;
 
 /// What the sums are split by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -64,7 +64,7 @@ impl By {
             Self::Gpu => Some(key.unit.0.clone()),
             Self::Tenant => key.tenant.clone(),
             Self::Class => Some(key.class.as_str().to_owned()),
-            Self::Hour => Some(text::utc(gpuprod_snapshot::units::Nanos::from_secs(key.hour.saturating_mul(3600)))),
+            Self::Hour => Some(text::utc(Nanos::from_secs(key.hour.saturating_mul(3600)))),
             Self::Cause => Some(match key.bucket.reason() {
                 "" => key.bucket.as_str().to_owned(),
                 reason => format!("{}{{{reason}}}", key.bucket.as_str()),
@@ -73,33 +73,46 @@ impl By {
     }
 }
 
-/// Money per GPU-hour, in millionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Price(pub u64);
+/// What is put to the times: one price for all, or the list of the config.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pricing {
+    /// For every GPU, whatever the list says.
+    pub flat: Option<Price>,
+    /// The list.
+    pub list: Vec<PriceRule>,
+    /// Product names by unit.
+    pub models: BTreeMap<String, String>,
+}
 
-impl Price {
-    /// Reads `2.5`.
-    ///
-    /// # Errors
-    /// In words.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a price; write a number with at most six decimals, for example 2.5");
-        let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
-        let digits = |part: &str| part.chars().all(|c| c.is_ascii_digit());
-        if whole.is_empty() || rest.len() > 6 || !digits(whole) || !digits(rest) {
-            return Err(wrong());
-        }
-        let whole = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(1_000_000));
-        let rest = format!("{rest:0<6}").parse::<u64>().ok();
-        whole.zip(rest).and_then(|(whole, rest)| whole.checked_add(rest)).map(Self).ok_or_else(wrong)
+impl From<Option<Price>> for Pricing {
+    fn from(flat: Option<Price>) -> Self {
+        Self { flat, ..Self::default() }
+    }
+}
+
+impl Pricing {
+    fn is_there(&self) -> bool {
+        self.flat.is_some() || !self.list.is_empty()
     }
 
-    /// Of so much GPU time, in millionths, rounded down.
-    #[must_use]
-    pub fn of(self, gpu_ns: u64) -> u64 {
-        u64::try_from(u128::from(gpu_ns) * u128::from(self.0) / HOUR_NS).unwrap_or(u64::MAX)
+    /// The price of a row: the one that held when its hour began.
+    fn of(&self, key: &Key) -> Option<Price> {
+        let began = Nanos::from_secs(key.hour.saturating_mul(3600));
+        let model = self.models.get(&key.unit.0).map(String::as_str);
+        self.flat.or_else(|| prices::at(&self.list, model, key.class, began).map(|rule| rule.per_gpu_hour))
     }
+
+    fn currency(&self) -> Option<String> {
+        self.list.first().filter(|_| self.flat.is_none()).map(|rule| rule.currency.clone())
+    }
+}
+
+/// Time, and the money of what was lost of it, not yet rounded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    times: Times,
+    firm: u128,
+    most: u128,
 }
 
 /// GPU time by bucket, in nanoseconds of a whole GPU.
@@ -179,31 +192,57 @@ pub struct Report {
     /// Money per GPU-hour in millionths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_millionths: Option<Price>,
+    /// In what money, where the list of the config says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub currency: Option<String>,
+    /// Lost on firm ground by GPUs for which the list has no price: in no sum of money.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_without_price_ns: Option<u64>,
     /// The groups, in order.
     pub rows: Vec<Row>,
     /// Their sum.
     pub total: Row,
 }
 
+impl Report {
+    /// Whether there is money in it.
+    #[must_use]
+    pub const fn is_priced(&self) -> bool {
+        self.price_millionths.is_some() || self.currency.is_some()
+    }
+}
+
 /// Sums rows up. Of `by`, a word that comes twice counts once.
 #[must_use]
-pub fn sum(rows: &Rows, from_hour: u64, by: &[By], price: Option<Price>) -> Report {
+pub fn sum(rows: &Rows, from_hour: u64, by: &[By], pricing: impl Into<Pricing>) -> Report {
+    let pricing = pricing.into();
     let mut keys: Vec<By> = Vec::new();
     for key in by {
         if !keys.contains(key) {
             keys.push(*key);
         }
     }
-    let mut groups: BTreeMap<Vec<Option<String>>, Times> = BTreeMap::new();
+    let mut groups: BTreeMap<Vec<Option<String>>, Group> = BTreeMap::new();
     let mut carried: BTreeMap<&str, u128> = BTreeMap::new();
+    let mut without_price = 0_u64;
     for (key, slice_ns) in rows {
         let carry = carried.entry(&key.unit.0).or_default();
         let parts = u128::from(*slice_ns) * FRACTION / u128::from(key.slices_whole.max(1)) + *carry;
         *carry = parts % FRACTION;
         let ns = u64::try_from(parts / FRACTION).unwrap_or(u64::MAX);
-        let group = keys.iter().map(|by| by.of(key)).collect();
-        groups.entry(group).or_default().add(key.bucket, key.source, ns);
+        let group = groups.entry(keys.iter().map(|by| by.of(key)).collect()).or_default();
+        let mut own = Times::default();
+        own.add(key.bucket, key.source, ns);
+        accumulate(&mut group.times, &own);
+        match pricing.of(key) {
+            Some(price) => {
+                group.firm = group.firm.saturating_add(price.exact(own.lost_firm_ns));
+                group.most = group.most.saturating_add(price.exact(own.lost_firm_ns + own.lost_proxy_ns));
+            }
+            None => without_price = without_price.saturating_add(own.lost_firm_ns),
+        }
     }
+    let priced = pricing.is_there();
     let mut total = Row {
         key: BTreeMap::new(),
         times: Times::default(),
@@ -211,22 +250,29 @@ pub fn sum(rows: &Rows, from_hour: u64, by: &[By], price: Option<Price>) -> Repo
         lost_cost_most_millionths: None,
     };
     // Costs are differences of running sums, so that they add up as well.
-    let (mut firm, mut most) = (0_u64, 0_u64);
+    let (mut firm, mut most) = (0_u128, 0_u128);
     let mut list = Vec::new();
-    for (group, times) in groups {
-        accumulate(&mut total.times, &times);
-        firm = firm.saturating_add(times.lost_firm_ns);
-        most = most.saturating_add(times.lost_firm_ns).saturating_add(times.lost_proxy_ns);
-        let step = |sum: u64, before: Option<u64>| price.map(|price| price.of(sum).saturating_sub(before.unwrap_or(0)));
+    for (group, sums) in groups {
+        accumulate(&mut total.times, &sums.times);
+        firm = firm.saturating_add(sums.firm);
+        most = most.saturating_add(sums.most);
+        let step = |sum, before: Option<u64>| priced.then(|| millionths(sum).saturating_sub(before.unwrap_or(0)));
         let cost = step(firm, total.lost_cost_millionths);
         let cost_most = step(most, total.lost_cost_most_millionths);
-        total.lost_cost_millionths = price.map(|price| price.of(firm));
-        total.lost_cost_most_millionths = price.map(|price| price.of(most));
+        total.lost_cost_millionths = priced.then(|| millionths(firm));
+        total.lost_cost_most_millionths = priced.then(|| millionths(most));
         let key = keys.iter().map(|by| by.as_str()).zip(group).collect();
-        list.push(Row { key, times, lost_cost_millionths: cost, lost_cost_most_millionths: cost_most });
+        list.push(Row { key, times: sums.times, lost_cost_millionths: cost, lost_cost_most_millionths: cost_most });
     }
-    let from_realtime_ns = from_hour.saturating_mul(3_600_000_000_000);
-    Report { from_realtime_ns, by: keys, price_millionths: price, rows: list, total }
+    Report {
+        from_realtime_ns: from_hour.saturating_mul(3_600_000_000_000),
+        by: keys,
+        price_millionths: pricing.flat,
+        currency: pricing.currency(),
+        lost_without_price_ns: priced.then_some(without_price).filter(|ns| *ns > 0),
+        rows: list,
+        total,
+    }
 }
 
 fn accumulate(total: &mut Times, times: &Times) {

@@ -1,11 +1,13 @@
 //! Reads the ledger's rows while an agent runs, or after it has ended; writes nothing.
 
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use gpuprod_rules::{Bucket, Cause, Class, Overhead, UnitId, Unknown, WeightSource};
+use gpuprod_rules::ledger::Account;
+use gpuprod_rules::{Bucket, Cause, Class, Ledger, Overhead, UnitId, Unknown, WeightSource};
 use rusqlite::ffi::SQLITE_READONLY_ROLLBACK;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::db::{BUSY, FILE, beside};
 use super::rows::{Key, Rows};
@@ -101,6 +103,21 @@ pub fn rows(dir: &Path, from: u64) -> Result<Rows, Error> {
         rows.insert(key, amount);
     }
     Ok(rows)
+}
+
+/// The product name of every unit that the accounts know one of.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn models(dir: &Path) -> Result<BTreeMap<String, String>, Error> {
+    let path = dir.join(FILE);
+    let failed = |source| Error::Read { path: path.clone(), source };
+    let db = open(&path).map_err(failed)?;
+    let body: Option<String> =
+        db.query_row("SELECT body FROM ledger", [], |row| row.get(0)).optional().map_err(failed)?;
+    let ledger: Ledger = body.and_then(|body| serde_json::from_str(&body).ok()).unwrap_or_default();
+    let model = |(unit, account): (UnitId, Account)| Some((unit.0, account.model?));
+    Ok(ledger.accounts.into_iter().filter_map(model).collect())
 }
 
 /// Only to read, as long as that is possible. A commit that was cut off has to be taken back before anybody can read:

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuprod_rules::ledger::Share;
+use gpuprod_rules::ledger::{Share, tenants};
 use gpuprod_rules::{Bucket, Class, Judgement, Ledger, UnitId, UnitJudgement, Unknown, WeightSource};
 use gpuprod_snapshot::units::Nanos;
 
@@ -72,17 +72,20 @@ pub fn note(rows: &mut Rows, before: &Ledger, after: &Ledger, judgement: &Judgem
                     continue;
                 }
                 let owner = units.get(id).filter(|_| !is_gap(bucket));
-                for (hour, amount) in spread(amount, from, to) {
-                    let key = Key {
-                        hour,
-                        unit: id.clone(),
-                        tenant: owner.and_then(|unit| unit.tenant.clone()),
-                        class: owner.map_or(Class::Unspecified, |unit| unit.class),
-                        bucket,
-                        source,
-                        slices_whole: share.slices_whole,
-                    };
-                    add(rows, key, amount);
+                let parts = owner.map_or_else(|| vec![(None, amount)], |unit| tenants::split(amount, unit));
+                for (tenant, amount) in parts {
+                    for (hour, amount) in spread(amount, from, to) {
+                        let key = Key {
+                            hour,
+                            unit: id.clone(),
+                            tenant: tenant.map(str::to_owned),
+                            class: owner.map_or(Class::Unspecified, |unit| unit.class),
+                            bucket,
+                            source,
+                            slices_whole: share.slices_whole,
+                        };
+                        add(rows, key, amount);
+                    }
                 }
             }
         }

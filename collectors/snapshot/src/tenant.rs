@@ -14,6 +14,55 @@ use crate::units::{Bytes, Nanos};
 pub struct Cgroups {
     /// The cgroups, by path.
     pub cgroups: Vec<Cgroup>,
+    /// Notes of the site's scheduler about their jobs, as far as there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<JobNote>,
+}
+
+/// What the site says of a job: a file that a prolog or an epilog left on the node, named by the job's number (Slurm)
+/// or uid (pod). Tenants cannot write there; nothing else is known of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobNote {
+    /// The job's number, or the pod's uid.
+    pub job: String,
+    /// Slurm account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Slurm partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// Kubernetes namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// What it is for, in the site's word (a pod's label).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// How it ended, or that it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<JobState>,
+    /// Its wall limit.
+    #[serde(rename = "limit_ns", skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Nanos>,
+    /// Unix time of its start.
+    #[serde(rename = "started_ns", skip_serializing_if = "Option::is_none")]
+    pub started: Option<Nanos>,
+}
+
+words! {
+    /// Slurm's job states, as far as they matter on a node.
+    JobState {
+        Running = "RUNNING", Completed = "COMPLETED", Failed = "FAILED", Cancelled = "CANCELLED",
+        Timeout = "TIMEOUT", OutOfMemory = "OUT_OF_MEMORY", NodeFail = "NODE_FAIL", Preempted = "PREEMPTED",
+    }
+}
+
+impl JobState {
+    /// Whether the allocation is over. A word that is not known says nothing.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        !matches!(self, Self::Running | Self::Other(_))
+    }
 }
 
 /// One cgroup.

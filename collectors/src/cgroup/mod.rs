@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use gpuprod_snapshot::tenant::{Cgroup, CgroupIo, Cgroups};
 use gpuprod_snapshot::units::{Bytes, Nanos};
 
+pub use notes::parse_note;
 pub use owner::{owner_of, parse_cgroup_file};
 
 use crate::{CollectError, Collector, Focus, Host, Missing, Part, Reading, Source, mountinfo, tree};
 
+mod notes;
 pub mod owner;
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,18 @@ pub const MAX_CGROUPS: usize = 256;
 const MAX_DEVICES: usize = 512;
 
 /// The cgroups in focus.
-pub struct GpuCgroups;
+pub struct GpuCgroups {
+    /// Where a prolog or an epilog leaves its notes.
+    notes: Option<PathBuf>,
+}
+
+impl GpuCgroups {
+    /// With the folder of the site's notes about jobs; none: the host's `run/gpuprod/jobs`.
+    #[must_use]
+    pub const fn new(notes: Option<PathBuf>) -> Self {
+        Self { notes }
+    }
+}
 
 impl Collector for GpuCgroups {
     fn source(&self) -> Source {
@@ -28,7 +41,10 @@ impl Collector for GpuCgroups {
 
     fn collect(&mut self, host: &Host, focus: &Focus) -> Result<Part, CollectError> {
         let paths = focus.cgroups.iter().take(MAX_CGROUPS);
-        Ok(Part::Cgroup(Cgroups { cgroups: paths.map(|path| cgroup(host, path)).collect() }))
+        let cgroups: Vec<Cgroup> = paths.map(|path| cgroup(host, path)).collect();
+        let dir = self.notes.clone().unwrap_or_else(|| host.proc.with_file_name(notes::FOLDER));
+        let notes = notes::of(&dir, &cgroups);
+        Ok(Part::Cgroup(Cgroups { cgroups, notes }))
     }
 }
 

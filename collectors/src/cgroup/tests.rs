@@ -98,7 +98,7 @@ fn in_mixed_hierarchies_the_line_that_knows_the_tenant_wins() {
 
 fn collect(scratch: &Scratch, paths: &[&str]) -> Vec<Cgroup> {
     let focus = Focus { cgroups: paths.iter().map(|path| (*path).to_owned()).collect(), ..Focus::default() };
-    match GpuCgroups.collect(&scratch.host(), &focus).unwrap() {
+    match GpuCgroups::new(None).collect(&scratch.host(), &focus).unwrap() {
         Part::Cgroup(found) => found.cgroups,
         other => panic!("{other:?}"),
     }

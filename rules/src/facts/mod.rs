@@ -1,6 +1,8 @@
 //! What is known of one unit and of the host at this tick: gathered once, looked at by every rule.
 
 pub(crate) mod host;
+pub(crate) mod owner;
+mod workload;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -16,8 +18,9 @@ use crate::baseline::Deviation;
 use crate::join::StoragePath;
 use crate::node::NodeJudgement;
 use crate::signals::{EngineSignals, Signals};
+use crate::state;
 use crate::usage::Usage;
-use crate::{Holder, Part, UnitId, Weight, WeightSource};
+use crate::{Bucket, Class, Holder, Part, UnitId, Weight, WeightSource};
 
 pub(crate) mod device;
 
@@ -87,6 +90,12 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) declared: bool,
     /// Its ties to the node around it.
     pub(crate) host: host::UnitHost,
+    /// It writes a checkpoint, as it has done before.
+    pub(crate) checkpoint: bool,
+    /// Whose it is for the ledger, and what it is for.
+    pub(crate) ownership: owner::Ownership,
+    /// Its job, where the site left a note of it.
+    pub(crate) job: Option<owner::Job>,
     /// The other units of the same workload.
     pub(crate) kin: Vec<Kin>,
     /// The GPU as a device.
@@ -111,6 +120,15 @@ impl UnitFacts<'_> {
     pub(crate) fn booked(&self, judged: Weight) -> Weight {
         let exact = self.signals.and_then(EngineSignals::exact).filter(|_| judged.source == WeightSource::Tokens);
         exact.map_or(judged, |w| Weight { w: Part::from_fraction(w), source: judged.source })
+    }
+    /// What it is for: declared, or inferred from an engine's page.
+    pub(crate) fn class(&self) -> Class {
+        let inferred = if self.engine.is_some() { Class::Serving } else { Class::Unspecified };
+        self.ownership.class.unwrap_or(inferred)
+    }
+    /// Where the time without work goes.
+    pub(crate) fn rest(&self) -> Bucket {
+        state::rest(self.demand, self.class(), self.ownership.class.is_some())
     }
     pub(crate) fn deficit(&self) -> f64 {
         self.weight.w.rest().as_fraction()

@@ -1,12 +1,14 @@
 //! One unit's time, and what readers may ask of it.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::split;
+use super::tenants::{self, Roll, TenantShare};
 use crate::{Bucket, Part, State, UnitId, UnitJudgement, Unknown, WeightSource};
 
 /// One unit's time.
@@ -20,6 +22,9 @@ pub struct Account {
     pub slices: u32,
     /// Slices of the whole GPU now.
     pub slices_whole: u32,
+    /// The GPU's product name, for prices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Replaced by other units of its GPU: nothing is booked any more, the figures stay.
     pub retired: bool,
     /// Its figures, one set per size that it had, in the order in which the sizes came.
@@ -41,6 +46,9 @@ pub struct Share {
     pub states: Vec<(State, Nanos)>,
     /// Slice-nanoseconds per bucket and weight source, in their order; sums to `observed` x `slices`.
     pub buckets: Vec<(Bucket, WeightSource, u64)>,
+    /// Of that, what had an owner, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantShare>,
 }
 
 /// Time of a whole GPU that a unit spent in one bucket: a counter to show.
@@ -120,16 +128,26 @@ impl Account {
         self.gpu.clone_from(&unit.gpu);
         (self.slices, self.slices_whole) = (unit.slices, unit.slices_whole);
         self.retired = false;
+        if unit.model.is_some() {
+            self.model.clone_from(&unit.model);
+        }
     }
 
     /// Books a stretch for which nobody can speak.
     pub(super) fn book_unknown(&mut self, reason: Unknown, length: Nanos) {
         let whole = [(Bucket::Unknown(reason), u64::from(Part::ONE.0))];
-        self.book(State::Unknown(reason), WeightSource::None, &whole, length);
+        self.book(State::Unknown(reason), WeightSource::None, &whole, length, None);
     }
 
-    /// Books a stretch at the size that the unit has now. The parts sum to one.
-    pub(super) fn book(&mut self, state: State, source: WeightSource, parts: &[(Bucket, u64)], length: Nanos) {
+    /// Books a stretch at the size that the unit has now. The parts sum to one. Whose it is, where anybody is named.
+    pub(super) fn book(
+        &mut self,
+        state: State,
+        source: WeightSource,
+        parts: &[(Bucket, u64)],
+        length: Nanos,
+        owner: Option<(&UnitJudgement, &Roll)>,
+    ) {
         if length.0 == 0 {
             return;
         }
@@ -145,7 +163,13 @@ impl Account {
             Err(at) => share.states.insert(at, (state, length)),
         }
         for (bucket, slice_ns) in split::distribute(amount, parts) {
-            share.add(bucket, source, slice_ns);
+            add(&mut share.buckets, bucket, source, slice_ns);
+            let Some((unit, roll)) = owner else { continue };
+            for (tenant, part) in tenants::split(slice_ns, unit) {
+                if let Some(tenant) = tenant {
+                    share.add_tenant(roll.name(tenant), bucket, source, part);
+                }
+            }
         }
     }
 
@@ -169,20 +193,21 @@ impl Share {
         let time = u64::try_from(slice_ns / whole).unwrap_or(u64::MAX);
         (Nanos(time), u32::try_from(slice_ns % whole).unwrap_or(0))
     }
+}
 
-    fn add(&mut self, bucket: Bucket, source: WeightSource, slice_ns: u64) {
-        if slice_ns == 0 {
-            return;
-        }
-        let key = |held: &(Bucket, WeightSource, u64)| (held.0, held.1);
-        match self.buckets.binary_search_by_key(&(bucket, source), key) {
-            Ok(at) => {
-                if let Some((_, _, total)) = self.buckets.get_mut(at) {
-                    *total = total.saturating_add(slice_ns);
-                }
+/// Adds to a list in the order of buckets and sources.
+pub(super) fn add(buckets: &mut Vec<(Bucket, WeightSource, u64)>, bucket: Bucket, source: WeightSource, slice_ns: u64) {
+    if slice_ns == 0 {
+        return;
+    }
+    let key = |held: &(Bucket, WeightSource, u64)| (held.0, held.1);
+    match buckets.binary_search_by_key(&(bucket, source), key) {
+        Ok(at) => {
+            if let Some((_, _, total)) = buckets.get_mut(at) {
+                *total = total.saturating_add(slice_ns);
             }
-            Err(at) => self.buckets.insert(at, (bucket, source, slice_ns)),
         }
+        Err(at) => buckets.insert(at, (bucket, source, slice_ns)),
     }
 }
 

@@ -6,6 +6,7 @@
 //! - The states of a share sum to its observed time, to the nanosecond.
 //! - Its buckets sum to the observed time times its slices, to the slice-nanosecond.
 //! - No figure ever decreases, across restarts too; an account is never removed.
+//! - Its tenants and what belongs to nobody sum to its buckets, to the slice-nanosecond.
 //! - A part is between zero and one, whatever the judgement says.
 //! - The order of units and of parts does not matter: same judgements, same bytes.
 //! - Saved, loaded and continued is the same as never having stopped.
@@ -30,8 +31,9 @@
 mod account;
 mod interval;
 mod split;
+pub mod tenants;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use gpuprod_snapshot::Stamp;
 use gpuprod_snapshot::units::Nanos;
@@ -39,6 +41,7 @@ use serde::{Deserialize, Serialize};
 
 pub use account::{Account, Share, Total};
 use interval::Interval;
+use tenants::Roll;
 
 use crate::{Judgement, UnitId, UnitJudgement, Unknown};
 
@@ -50,6 +53,9 @@ pub struct Ledger {
     pub upto: Option<Stamp>,
     /// Loaded by a new process: the next stretch is the agent's absence.
     pub resumed: bool,
+    /// The tenants that have a name.
+    #[serde(skip_serializing_if = "Roll::is_empty")]
+    pub tenants: Roll,
     /// The accounts, by unit.
     pub accounts: BTreeMap<UnitId, Account>,
     /// Steps of the wall clock, and clocks that went backwards: seen, noted, without effect.
@@ -67,6 +73,7 @@ impl Ledger {
     /// Books the time since the last charge. The first charge of a fresh ledger books nothing.
     pub fn charge(&mut self, judgement: &Judgement) {
         let present = by_unit(judgement);
+        self.meet_tenants(&present, judgement.stamp.realtime);
         let mut advances = true;
         if let Some(upto) = &self.upto {
             let interval = Interval::between(upto, &judgement.stamp, self.resumed);
@@ -87,6 +94,16 @@ impl Ledger {
         }
     }
 
+    /// Names those who are there; who loses its name goes on as `other`.
+    fn meet_tenants(&mut self, present: &BTreeMap<&UnitId, &UnitJudgement>, now: Nanos) {
+        let named = present.values().flat_map(|unit| tenants::parts(unit)).filter_map(|part| part.0);
+        // In the order of names, whatever the order of units.
+        let named: BTreeSet<&str> = named.collect();
+        for gone in self.tenants.meet(named.into_iter(), now) {
+            self.accounts.values_mut().for_each(|account| account.rename(&gone));
+        }
+    }
+
     /// Gives the interval to every unit that had an account before it.
     fn book(&mut self, interval: &Interval, period: Nanos, present: &BTreeMap<&UnitId, &UnitJudgement>) {
         for (id, account) in &mut self.accounts {
@@ -104,7 +121,7 @@ impl Ledger {
                 Some(unit) => {
                     let (parts, mended) = split::mend(unit.state, &unit.split);
                     self.mended = self.mended.saturating_add(u64::from(mended));
-                    account.book(unit.state, unit.weight.source, &parts, rest);
+                    account.book(unit.state, unit.weight.source, &parts, rest, Some((unit, &self.tenants)));
                 }
                 None if is_replaced(account.gpu.as_ref().unwrap_or(id), present) => {
                     account.book_unknown(Unknown::Missed, rest);
@@ -138,7 +155,7 @@ fn by_unit(judgement: &Judgement) -> BTreeMap<&UnitId, &UnitJudgement> {
 fn rank(unit: &UnitJudgement) -> impl Ord + '_ {
     let parts = split::mend(unit.state, &unit.split).0;
     let size = (unit.slices, unit.slices_whole, &unit.gpu);
-    (unit.state, unit.weight.source, parts, unit.cumulative, size)
+    (unit.state, unit.weight.source, parts, unit.cumulative, size, (&unit.tenant, &unit.tenants, &unit.model))
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub(super) fn mend(state: State, split: &[(Bucket, Part)]) -> (Vec<(Bucket, u64)
 
 /// Shares an amount out by largest remainder, ties in the order of the parts. The parts sum to one ([`mend`]), and
 /// so the shares sum to the amount.
-pub(super) fn distribute(amount: u64, parts: &[(Bucket, u64)]) -> Vec<(Bucket, u64)> {
+pub(super) fn distribute<T: Copy>(amount: u64, parts: &[(T, u64)]) -> Vec<(T, u64)> {
     let mut left = amount;
     let mut shares = Vec::with_capacity(parts.len());
     let mut remainders = Vec::with_capacity(parts.len());

@@ -52,6 +52,8 @@ fn unit(id: &str, slices: (u32, u32), split: &[(Bucket, u32)]) -> UnitJudgement 
         class: Class::Serving,
         class_inferred: false,
         tenant: None,
+        tenants: Vec::new(),
+        model: None,
     }
 }
 

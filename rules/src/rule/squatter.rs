@@ -173,6 +173,7 @@ fn dead(view: &View<'_>) -> Outcome {
     let (variant, severity, confidence, says) = match end {
         End::Dead => ("crashed_holder", Severity::Critical, DEAD, "whose process is dead"),
         End::CgroupGone => ("orphan", Severity::Critical, DEAD, "whose job is over: its cgroup was removed"),
+        End::JobOver => ("orphan", Severity::Critical, DEAD, "whose job is over, says its scheduler"),
         End::EngineGone => ("crashed_holder", Severity::Warn, LEFT, "whose engine answers no more"),
         End::Reparented => ("orphan", Severity::Warn, LEFT, "whose parent process died"),
     };

@@ -1,5 +1,7 @@
 //! The shared tables: what was learnt about engines, disks and arrays. Rules read them and hold nothing.
 
+pub(crate) mod busy;
+pub(crate) mod checkpoints;
 pub(crate) mod exact;
 pub(crate) mod host;
 pub(crate) mod node;

@@ -411,6 +411,8 @@ impl Node {
                     class: Class::Unspecified,
                     class_inferred: false,
                     tenant: None,
+                    tenants: Vec::new(),
+                    model: None,
                 });
             }
         }

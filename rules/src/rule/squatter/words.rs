@@ -59,6 +59,19 @@ fn evidence(view: &View<'_>, onset: Nanos) -> Vec<Evidence> {
     evidence.extend(block.cpus.map(|cpus| plain("CPUs that the workload uses", name, cpus, "CPUs")));
     let since = view.host.now.saturating_sub(onset).as_secs_f64();
     evidence.push(plain("since anything last moved", name, since, "s"));
+    if let Some(job) = &unit.job {
+        if let Some(state) = &job.over {
+            evidence.push(plain(&format!("its job ended as {state}, in the scheduler's words"), &job.id, 1.0, "job"));
+        }
+        if job.oom_kills > 0 {
+            let kills = to_f64(job.oom_kills);
+            evidence.push(plain("kills for lack of memory in its cgroup", &job.id, kills, "kills"));
+        }
+        if let (Some(left), None) = (job.left, &job.over) {
+            let left = left.as_secs_f64() / 3600.0;
+            evidence.push(plain("until its wall limit, if nobody ends it", &job.id, left, "h"));
+        }
+    }
     evidence
 }
 

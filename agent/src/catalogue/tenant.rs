@@ -1,0 +1,70 @@
+//! Whose the time was, what the GPUs are for, and what an hour of them costs.
+
+use std::collections::BTreeMap;
+
+use gpuprod_snapshot::units::Nanos;
+
+use super::{Exact, Kind, Metric, Points, Value};
+use crate::pipeline::Frame;
+
+/// What belongs to nobody.
+const NOBODY: &str = "unattributed";
+
+pub(super) const METRICS: &[Metric] = &[
+    Metric {
+        name: "gpuprod.tenant.ledger",
+        kind: Kind::Counter,
+        unit: "s",
+        labels: &["tenant", "bucket", "reason", "weight_source"],
+        help: "Time of this node's units by tenant, in seconds of a whole GPU; with `unattributed` and `other` it sums to gpuprod.gpu.ledger.",
+        read: ledger,
+    },
+    Metric {
+        name: "gpuprod.gpu.class",
+        kind: Kind::Gauge,
+        unit: "",
+        labels: &["uuid", "model", "class", "declared"],
+        help: "1 for what the unit is for now, and whether that was declared or is inferred.",
+        read: |frame, out| {
+            for unit in &frame.judgement.units {
+                let declared = if unit.class_inferred { "false" } else { "true" };
+                let model = unit.model.as_deref().unwrap_or_default();
+                out.put(&[&unit.unit.0, model, unit.class.as_str(), declared], 1_u32.exact());
+            }
+        },
+    },
+    Metric {
+        name: "gpuprod.price",
+        kind: Kind::Gauge,
+        unit: "",
+        labels: &["model", "class", "currency"],
+        help: "Money per hour of a whole GPU of this model and class, as the price list has it now. Money itself is a recording rule.",
+        read: |frame, out| {
+            for price in &frame.own.prices {
+                let labels = [price.model.as_str(), price.class.as_str(), price.currency.as_str()];
+                out.put(&labels, Value::Decimal(price.per_gpu_hour_millionths.into(), 6));
+            }
+        },
+    },
+];
+
+fn ledger(frame: &Frame<'_>, out: &mut Points) {
+    if frame.own.tenants_hidden {
+        return;
+    }
+    let mut totals: BTreeMap<_, Nanos> = BTreeMap::new();
+    for account in frame.ledger.accounts.values() {
+        for (key, time) in account.tenants() {
+            let total = totals.entry(key).or_default();
+            *total = total.saturating_add(time);
+        }
+    }
+    // Where nobody is named there is nothing to tell apart.
+    if totals.keys().all(|(tenant, ..)| tenant.is_none()) {
+        return;
+    }
+    for ((tenant, bucket, source), time) in totals {
+        let labels = [tenant.unwrap_or(NOBODY), bucket.as_str(), bucket.reason(), source.as_str()];
+        out.put(&labels, time.exact());
+    }
+}
