@@ -1,0 +1,176 @@
+//! What was learnt of engines: how fast they go for their batch size, and how that stands to their own normal.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+
+use gpuprod_snapshot::engine::Engine;
+use gpuprod_snapshot::units::{Nanos, to_f64};
+use serde::{Deserialize, Serialize};
+
+use super::exact::Exact;
+use super::{ENOUGH_SECONDS, Signals};
+use crate::baseline::{Track, Worse};
+use crate::window::Window;
+use crate::{Policy, entries};
+
+/// Prompt tokens cost about a tenth of generated ones: prefill is bound by arithmetic and runs thousands of
+/// tokens a step, decode is bound by memory and runs one per sequence. A prior until both rates are learnt apart.
+const PREFILL_PER_DECODE: f64 = 10.0;
+/// The weight of a tick looks back so far: single seconds of a healthy engine are noisy.
+const TRAIL: Nanos = Nanos::from_secs(10);
+
+/// What was learnt about an engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EngineSignals {
+    /// The baselines belong to this model.
+    model: Option<String>,
+    /// Work per second (generated tokens, and prompt tokens at their discount), by batch: the power of two
+    /// below the number of running requests. One sequence is slower than sixteen, and both are healthy.
+    #[serde(with = "entries")]
+    reference: BTreeMap<u32, Track>,
+    /// Progress as a part of the reference.
+    pub(crate) ratio: Track,
+    /// The last seconds: end, length in seconds, ratio if there is a reference, work.
+    trail: VecDeque<(Nanos, f64, Option<f64>, f64)>,
+    /// What is booked of it.
+    #[serde(default)]
+    exact: Exact,
+}
+
+impl Signals {
+    pub(super) fn engines(&mut self, window: &Window, policy: &Policy) {
+        let Some((old, new, _)) = window.pair(|tick| &tick.engine) else {
+            return;
+        };
+        for engine in &new.engines {
+            let Some(before) = old.engines.iter().find(|before| before.url == engine.url) else {
+                continue;
+            };
+            let signals = self.engines.entry(engine.url.clone()).or_insert_with(EngineSignals::new);
+            signals.step(before, engine, policy);
+            self.load.entry(engine.url.clone()).or_default().step(before, engine, policy);
+        }
+    }
+}
+
+impl EngineSignals {
+    fn new() -> Self {
+        Self {
+            model: None,
+            reference: BTreeMap::new(),
+            ratio: Track::new(Worse::Lower, ENOUGH_SECONDS),
+            trail: VecDeque::new(),
+            exact: Exact::default(),
+        }
+    }
+
+    pub(super) fn close(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
+        for track in self.reference.values_mut() {
+            track.close(start, healthy, policy);
+        }
+        self.ratio.close(start, healthy, policy);
+    }
+
+    /// Keeps the own normal and drops the present.
+    pub(super) fn rest(&mut self) {
+        self.reference.values_mut().for_each(Track::rest);
+        self.ratio.rest();
+        self.trail.clear();
+        self.exact.rest();
+    }
+
+    /// Books what the pages have told until now.
+    pub(super) fn book(&mut self, now: Nanos) {
+        let fresh = self.is_fresh(now);
+        self.exact.book(now, fresh);
+    }
+
+    fn step(&mut self, before: &Engine, after: &Engine, policy: &Policy) {
+        let model = after.model.get().cloned();
+        if model.is_some() && self.model != model {
+            // Another model has another normal.
+            *self = Self { model, ..Self::new() };
+        }
+        let Some(seconds) = after.at.checked_sub(before.at).filter(|dt| dt.0 > 0).map(Nanos::as_secs_f64) else {
+            return;
+        };
+        while self.trail.front().is_some_and(|(at, ..)| after.at.saturating_sub(*at) >= TRAIL) {
+            self.trail.pop_front();
+        }
+        let Some(work) = work(before, after) else {
+            // The counters are gone or began anew: nothing can be said of this step.
+            return;
+        };
+        let rate = work / seconds;
+        let running = after.running.copied();
+        let ratio = running.filter(|running| *running > 0).and_then(|running| {
+            let batch = running.checked_ilog2().unwrap_or(0);
+            let reference = self.reference.entry(batch).or_insert_with(|| Track::new(Worse::Lower, ENOUGH_SECONDS));
+            reference.add(work, seconds);
+            if reference.mature(policy) {
+                self.ratio.seed(reference);
+            }
+            reference.normal(policy).filter(|normal| *normal > 0.0).map(|normal| rate / normal)
+        });
+        if let Some(ratio) = ratio {
+            self.ratio.add(ratio * seconds, seconds);
+        }
+        self.exact.page(ratio, seconds, self.ratio.spread());
+        self.trail.push_back((after.at, seconds, ratio, work));
+    }
+
+    /// Progress of the last seconds as a part of the own normal; nothing without a reference, or when the last
+    /// page is older than the trail.
+    pub(crate) fn progress(&self, now: Nanos) -> Option<f64> {
+        let (sum, seconds) = self
+            .trail
+            .iter()
+            .filter_map(|(_, seconds, ratio, _)| ratio.map(|ratio| (ratio * seconds, seconds)))
+            .fold((0.0, 0.0), |(sum, all), (part, seconds)| (sum + part, all + seconds));
+        (self.is_fresh(now) && seconds > 0.0).then(|| sum / seconds)
+    }
+
+    /// Whether a page came within the trail.
+    pub(crate) fn is_fresh(&self, now: Nanos) -> bool {
+        self.trail.back().is_some_and(|(at, ..)| now.saturating_sub(*at) < TRAIL)
+    }
+
+    /// The productive part of the tick at hand, exact over time; nothing without a reference.
+    pub(crate) fn exact(&self) -> Option<f64> {
+        self.exact.w()
+    }
+
+    /// Healthy blocks of the batch size that is known best.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.reference.values().map(Track::blocks).max().unwrap_or(0)
+    }
+
+    /// Work per second over the last seconds.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let (work, seconds) =
+            self.trail.iter().fold((0.0, 0.0), |(work, all), (_, seconds, _, part)| (work + part, all + seconds));
+        (seconds > 0.0).then(|| work / seconds)
+    }
+
+    /// Ordinary scatter of the ratio: progress within two of these is the normal itself.
+    pub(crate) fn scatter(&self) -> f64 {
+        self.ratio.spread().max(0.02)
+    }
+}
+
+/// Work between two pages of one engine; nothing when a counter is missing or stepped back (a restart).
+fn work(before: &Engine, after: &Engine) -> Option<f64> {
+    let delta = |before: &gpuprod_snapshot::Reading<u64>, after: &gpuprod_snapshot::Reading<u64>| match (
+        before.copied(),
+        after.copied(),
+    ) {
+        (Some(before), Some(after)) => after.checked_sub(before).map(Some),
+        _ => Some(None),
+    };
+    let generated = delta(&before.generation_tokens, &after.generation_tokens)?;
+    let prompt = delta(&before.prompt_tokens, &after.prompt_tokens)?;
+    match (generated, prompt) {
+        (None, None) => None,
+        (generated, prompt) => Some(to_f64(generated.unwrap_or(0)) + to_f64(prompt.unwrap_or(0)) / PREFILL_PER_DECODE),
+    }
+}
