@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use gpuprod_snapshot::units::Nanos;
@@ -17,9 +16,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::JoinHandle;
 
 use crate::clock::boottime;
-use crate::pipeline::Frame;
-use crate::sink::prometheus::{Form, page};
+use crate::sink::prometheus::Form;
 use crate::status;
+
+mod shelf;
+
+pub use shelf::{Pages, Shelf};
 
 /// At most so many connections at a time; one more ends the oldest.
 const CONNECTIONS: usize = 64;
@@ -28,79 +30,6 @@ const HEAD: Duration = Duration::from_secs(5);
 /// A connection carries one request and lives no longer than this, whatever its client does not send or read.
 const LIFETIME: Duration = Duration::from_secs(10);
 
-/// A frame, and its pages as far as somebody has asked for them: an agent that nobody asks renders nothing.
-#[derive(Debug)]
-pub struct Pages {
-    frame: Frame<'static>,
-    text: OnceLock<Bytes>,
-    open_metrics: OnceLock<Bytes>,
-    public: OnceLock<Bytes>,
-    whole: OnceLock<Bytes>,
-    status: OnceLock<Bytes>,
-}
-
-impl Pages {
-    /// Nothing is rendered yet.
-    #[must_use]
-    pub fn new(frame: Frame<'static>) -> Self {
-        let (text, open_metrics, public) = <(OnceLock<_>, OnceLock<_>, OnceLock<_>)>::default();
-        Self { frame, text, open_metrics, public, whole: OnceLock::new(), status: OnceLock::new() }
-    }
-
-    /// `/metrics`.
-    #[must_use]
-    pub fn metrics(&self, form: Form) -> Bytes {
-        let place = match form {
-            Form::Text => &self.text,
-            Form::OpenMetrics => &self.open_metrics,
-        };
-        place.get_or_init(|| page(&self.frame, form).into()).clone()
-    }
-
-    /// Without pids, commands and users: any user of the node can read a loopback port.
-    #[must_use]
-    pub fn public(&self) -> Bytes {
-        self.public.get_or_init(|| line(&self.frame.public())).clone()
-    }
-
-    /// All of it, one line: for the unix socket.
-    #[must_use]
-    pub fn whole(&self) -> Bytes {
-        self.whole.get_or_init(|| line(&self.frame)).clone()
-    }
-
-    /// `/`.
-    #[must_use]
-    pub fn status(&self) -> Bytes {
-        self.status.get_or_init(|| status::page(&self.frame).into()).clone()
-    }
-}
-
-fn line(frame: &Frame<'_>) -> Bytes {
-    let mut line = serde_json::to_vec(frame).unwrap_or_default();
-    line.push(b'\n');
-    line.into()
-}
-
-/// Where the tick thread puts frames and the `net` thread takes them.
-#[derive(Clone, Debug, Default)]
-pub struct Shelf(Arc<Mutex<Option<Arc<Pages>>>>);
-
-impl Shelf {
-    /// Puts a frame in the place of the one before; the lock is held for the exchange of a pointer only.
-    pub fn put(&self, frame: &Frame<'_>) {
-        let pages = Some(Arc::new(Pages::new(frame.to_owned())));
-        let old = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), pages);
-        drop(old);
-    }
-
-    /// The newest frame; none before the first tick.
-    #[must_use]
-    pub fn newest(&self) -> Option<Arc<Pages>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
 /// Serves until the runtime ends.
 ///
 /// # Errors
@@ -108,6 +37,12 @@ impl Shelf {
 pub async fn serve(listener: TcpListener, shelf: Shelf) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    let rendered = shelf.clone();
+    tokio::spawn(async move {
+        loop {
+            rendered.render().await;
+        }
+    });
     let mut open: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -158,6 +93,7 @@ fn answer(request: &Request<Incoming>, shelf: &Shelf, now: Nanos) -> Response<Fu
         ("/metrics", Some(pages)) => {
             let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
             let form = Form::accepted(accept.unwrap_or(""));
+            shelf.asked(form);
             response(StatusCode::OK, form.content_type(), pages.metrics(form))
         }
         ("/api/v1/frame", Some(pages)) => response(StatusCode::OK, "application/json", pages.public()),

@@ -17,10 +17,13 @@ import tempfile
 import time
 
 built, clients, seconds = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
+short = sys.argv[4:] == ["short"]
 GPUS = 8
 OFTEN, OFTEN_SECONDS = 20, 15
 WARM_UP = 15  # baselines, slow sources and caches have had their first round
 BAR_CPU, BAR_PSS, BAR_P99 = 1 / 3, 24.0, 5.0
+# A p99 of fewer scrapes is the slowest of them: the machine's one bad moment, and nothing of the program.
+ENOUGH = 300
 TICK = 1000 / os.sysconf("SC_CLK_TCK")
 COLLECTORS = ["mdadm", "diskstats", "nvme", "pressure", "cpu", "meminfo", "hwmon"]
 
@@ -126,7 +129,7 @@ def wait_for(url):
 
 class Program:
     def __init__(self, name, url, command, **env):
-        self.name, self.url, self.latencies, self.size = name, url, [], 0
+        self.name, self.url, self.latencies, self.often, self.size = name, url, [], [], 0
         self.process = subprocess.Popen(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL)
 
@@ -205,7 +208,7 @@ def main(scratch):
         for program in programs:
             program.end(took)
         # One after the other and oftener: enough samples for a p99 that is not the machine's one bad moment.
-        for program in programs:
+        for program in programs[:1] if short else programs:
             now = time.monotonic()
             program.often, _ = scrapers.apply(scrape_for, (program.url, now, now + OFTEN_SECONDS, 1 / OFTEN))
     finally:
@@ -234,7 +237,7 @@ print(f"{GPUS} fake GPUs, 1 engine, 1 scrape a second, {seconds} s, {os.cpu_coun
 print(f"| | CPU ms/s | PSS MB (parent + child) | scrape each second, ms: p50, p99 | {OFTEN} a second: p50, p99 | page KB "
       "| NVML calls per GPU and s |")
 print("|---|---|---|---|---|---|---|")
-both = lambda latencies: f"{percentile(latencies, .5):.1f}, {percentile(latencies, .99):.1f}"
+both = lambda latencies: f"{percentile(latencies, .5):.1f}, {percentile(latencies, .99):.1f}" if latencies else "-"
 for program, count in zip(programs, (calls[0], None, calls[1])):
     parts = " + ".join(f"{part:.1f}" for part in program.pss)
     parts = f"{sum(program.pss):.1f} ({parts})" if len(program.pss) > 1 else parts
@@ -243,7 +246,12 @@ for program, count in zip(programs, (calls[0], None, calls[1])):
 ours, others = programs[0], programs[1:]
 share = ours.cpu / sum(program.cpu for program in others)
 checks = [("CPU, of theirs together", share, BAR_CPU), ("PSS, MB", sum(ours.pss), BAR_PSS),
-          (f"p99 at {OFTEN} a second, ms", percentile(ours.often, .99), BAR_P99)]
+          (f"p99 of {len(ours.often)} at {OFTEN} a second, ms", percentile(ours.often, .99), BAR_P99)]
+if len(ours.latencies) >= ENOUGH:
+    checks.append((f"p99 of {len(ours.latencies)} at 1 a second, ms", percentile(ours.latencies, .99), BAR_P99))
+if short:
+    # A short look on a machine that others use as well: it fails on what is wrong by far.
+    checks = [(words, value, bar * room) for (words, value, bar), room in zip(checks, (1.5, 1, 5))]
 print()
 for words, value, bar in checks:
     print(f"{'ok    ' if value < bar else 'MISSED'} {words}: {value:.2f}, bar {bar:.2f}")
