@@ -269,10 +269,9 @@ fn on_a_read_only_mount_ticks_go_on_and_no_counter_is_shown() {
     let then = tick(&page);
     agent.until(60, |page| tick(page) != then);
 
-    // What it saw meanwhile is booked when it can be.
+    // What it saw meanwhile is booked when it can be; the first page may still show what the file said.
     mount.remount("rw");
-    let after = observed(&agent.until(60, |page| observed(page) > 0.0));
-    assert!(after > before, "{after} after {before}");
+    agent.until(60, |page| observed(page) > before);
     agent.stop();
     drop(mount);
 }
