@@ -1,6 +1,9 @@
 //! The faults that are built in, one per rule. `tests/recordings/selftest/make` makes the recordings.
 
 use gpuprod_rules::{Allocation, RuleId};
+use gpuprod_snapshot::units::Nanos;
+
+use crate::config::Rules;
 
 /// A recording of a fault.
 #[derive(Debug)]
@@ -13,8 +16,8 @@ pub(super) struct Case {
     pub(super) onset: u64,
     /// The rule informs and pages nobody.
     pub(super) informs: bool,
-    /// What the operator declared.
-    pub(super) declared: fn() -> Vec<Allocation>,
+    /// What the operator must have said for the rule to have anything to judge.
+    pub(super) declare: fn(&mut Rules),
 }
 
 macro_rules! recording {
@@ -24,20 +27,87 @@ macro_rules! recording {
 }
 
 const fn case(rule: RuleId, about: &'static str, bytes: &'static [u8], onset: u64) -> Case {
-    Case { rule, about, bytes, onset, informs: false, declared: Vec::new }
+    Case { rule, about, bytes, onset, informs: false, declare: |_| {} }
 }
 
-fn a_job_has_it() -> Vec<Allocation> {
-    vec![Allocation { gpu: "0".to_owned(), owner: "job 4711".to_owned(), ..Allocation::default() }]
+fn a_job_has_it(rules: &mut Rules) {
+    rules.allocations = vec![Allocation { gpu: "0".to_owned(), owner: "job 4711".to_owned(), ..Allocation::default() }];
 }
 
-/// All of them. A rule without one says so.
+fn a_promise(rules: &mut Rules) {
+    rules.policy.latency_class_violation.itl_slo_ns = Nanos::from_millis(100);
+}
+
+/// All of them; a test holds that no rule lacks one without a reason ([`UNTRIED`]).
 pub(super) const CASES: &[Case] = &[
     case(RuleId::GpuFault, "a GPU falls off the bus", recording!("gpu_fault"), 120),
+    case(RuleId::TelemetryDegraded, "the driver does not come back from a call", recording!("telemetry_degraded"), 120),
     case(RuleId::Squatter, "a process becomes a zombie and its GPU memory stays taken", recording!("squatter"), 180),
     case(RuleId::SilentThrottling, "a GPU gets hot: its clocks fall to 60 %", recording!("silent_throttling"), 300),
     case(RuleId::RaidRebuildImpact, "an array is rebuilt under a serving engine", recording!("stranded_capacity"), 300),
     case(RuleId::IoStall, "a drive stops answering", recording!("io_stall"), 300),
+    case(
+        RuleId::CpuStarvedLoader,
+        "the loaders of a trainer run into the CPU quota of their cgroup",
+        recording!("cpu_starved_loader"),
+        300,
+    ),
+    case(RuleId::MemoryLeak, "the kernel kills a process of a job for want of memory", recording!("memory_leak"), 180),
+    case(
+        RuleId::FabricCongestion,
+        "the link of the port that a job uses goes down",
+        recording!("fabric_congestion"),
+        180,
+    ),
+    case(RuleId::EngineStall, "an engine hangs with requests in it", recording!("engine_stall"), 240),
+    case(
+        RuleId::QueueInstability,
+        "more requests come than an engine can hold contexts for",
+        recording!("queue_instability"),
+        240,
+    ),
+    case(
+        RuleId::KvSaturation,
+        "the cache of an engine fills up and requests wait for room",
+        recording!("kv_saturation"),
+        180,
+    ),
+    case(
+        RuleId::PreemptionThrash,
+        "an engine takes in more than its cache holds and computes it again",
+        recording!("queue_instability"),
+        240,
+    ),
+    case(
+        RuleId::LoadingSlow,
+        "an engine is started, and the drive with its weights turned slow",
+        recording!("loading_slow"),
+        360,
+    ),
+    Case {
+        declare: a_promise,
+        ..case(
+            RuleId::LatencyClassViolation,
+            "an engine that was promised 100 ms between tokens slows down to half of its rate",
+            recording!("busy_but_starved"),
+            300,
+        )
+    },
+    Case {
+        informs: true,
+        ..case(
+            RuleId::HeadroomBreach,
+            "requests spend a third of their time in the queue of an engine",
+            recording!("headroom_breach"),
+            180,
+        )
+    },
+    case(
+        RuleId::ThroughputRegression,
+        "an engine is restarted with a slower build",
+        recording!("throughput_regression"),
+        300,
+    ),
     case(
         RuleId::StrandedCapacity,
         "a GPU is free, and the array that jobs would read is being rebuilt",
@@ -50,7 +120,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         informs: true,
-        declared: a_job_has_it,
+        declare: a_job_has_it,
         ..case(
             RuleId::AllocatedWithoutProcess,
             "a job has a GPU and never starts",
@@ -65,3 +135,28 @@ pub(super) const CASES: &[Case] = &[
         300,
     ),
 ];
+
+/// Rules without a fault of their own, and why.
+pub(super) const UNTRIED: &[(RuleId, &str)] = &[
+    (RuleId::CrossSocketFeeding, "its fault is not recorded yet"),
+    (RuleId::SharedUplinkContention, "its fault is not recorded yet"),
+    (RuleId::PcieLinkDegraded, "its fault is not recorded yet"),
+    (RuleId::NoisyNeighbour, "its fault is not recorded yet"),
+    (RuleId::StragglerLocal, "its fault is not recorded yet"),
+];
+
+#[cfg(test)]
+mod tests {
+    use gpuprod_rules::RULES;
+
+    use super::{CASES, UNTRIED};
+
+    #[test]
+    fn no_rule_lacks_a_fault_without_a_reason() {
+        for rule in RULES {
+            let faults = CASES.iter().filter(|case| case.rule == rule.id).count();
+            let reasons = UNTRIED.iter().filter(|(id, _)| *id == rule.id).count();
+            assert_eq!(faults + reasons, 1, "{}: {faults} faults in CASES, {reasons} reasons in UNTRIED", rule.id);
+        }
+    }
+}
