@@ -42,9 +42,9 @@ pub(crate) struct Gather<'a> {
     pub(crate) looked: bool,
     pub(crate) cgroups: BTreeMap<&'a str, &'a Cgroup>,
     pub(crate) notes: &'a [JobNote],
-    tenancy: &'a Tenancy,
+    pub(crate) tenancy: &'a Tenancy,
     pub(crate) block: Option<&'a Block>,
-    md: Option<&'a Md>,
+    pub(crate) md: Option<&'a Md>,
 }
 
 impl<'a> Gather<'a> {

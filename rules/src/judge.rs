@@ -18,7 +18,7 @@ use crate::rule::{Outcome, RULES, View};
 use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
-use crate::{Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, merge, vital};
+use crate::{Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, externality, merge, vital};
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
 const LEARNT_FOR: Nanos = Nanos::from_secs(7 * 24 * 3600);
@@ -115,7 +115,8 @@ impl Judge {
         self.history.turn(tick.stamp.boottime, &self.policy);
 
         let now = Now { boottime: tick.stamp.boottime, realtime: tick.stamp.realtime };
-        let facts = Gather::new(&self.window, &self.signals, &self.tenancy).all(&mut self.units, &self.policy);
+        let gather = Gather::new(&self.window, &self.signals, &self.tenancy);
+        let facts = gather.all(&mut self.units, &self.policy);
         let md = self.window.value(Source::Md, |tick| &tick.md).get().copied();
         let block = self.window.value(Source::Block, |tick| &tick.block).get().copied();
         let around = Around {
@@ -158,7 +159,8 @@ impl Judge {
             });
             (unit, blame, merge::shares(&self.holds, &unit.id))
         });
-        let units = settle(units, &self.window, &mut self.units, now, &self.policy);
+        let mut units = settle(units, &self.window, &mut self.units, now, &self.policy);
+        externality::note(&gather, &facts, &self.holds, &mut units);
         self.suspect = suspect(&facts, &host, &self.holds);
         merge::charge(&mut self.holds, &units, self.history.step());
         let (findings, probes) = (merge::findings(&self.holds), probes(&self.window));

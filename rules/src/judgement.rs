@@ -86,6 +86,20 @@ pub struct UnitJudgement {
     /// The GPU's product name, for prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Of what was lost to a cause, what another tenant's use has caused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub external: Vec<External>,
+}
+
+/// Who carries a part of a loss.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct External {
+    /// What it used.
+    pub resource: Cause,
+    /// Whose use it was.
+    pub tenant: String,
+    /// Its part of what was lost to this cause. The parts of a cause sum to one at most.
+    pub part: Part,
 }
 
 /// How bad.

@@ -11,6 +11,7 @@ extern crate alloc;
 mod attribution;
 mod baseline;
 mod entries;
+mod externality;
 mod facts;
 pub mod fgd;
 mod gather;
@@ -41,7 +42,7 @@ mod words;
 
 pub use judge::Judge;
 pub use judgement::{
-    Evidence, Finding, Holder, Judgement, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity, UnitId,
+    Evidence, External, Finding, Holder, Judgement, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity, UnitId,
     UnitJudgement,
 };
 pub use ledger::Ledger;

@@ -341,6 +341,7 @@ pub(crate) fn settle<'a>(
             tenant: facts.ownership.sole(),
             tenants: facts.ownership.shared(),
             model: unit.model.clone(),
+            external: Vec::new(),
         });
     }
     judged

@@ -13,7 +13,8 @@ use gpuprod::sink::prometheus::{Form, page};
 use gpuprod::store::Status;
 use gpuprod_rules::node::{Residual, Resource, Room};
 use gpuprod_rules::{
-    Bucket, Cause, Class, Judge, Judgement, Ledger, Micro, Part, Policy, Progress, RuleId, State, Weight, WeightSource,
+    Bucket, Cause, Class, External, Judge, Judgement, Ledger, Micro, Part, Policy, Progress, RuleId, State, Weight,
+    WeightSource,
 };
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Stamp, Tick};
@@ -95,6 +96,7 @@ fn troubled(tick: &Tick) -> (Judgement, Ledger) {
             unit.state = state;
             unit.weight = Weight { w: Part(w), source };
             let rest = Part(w).rest();
+            unit.external = vec![External { resource: Cause::Storage, tenant: "batch".into(), part: Part(400_000) }];
             let other = match state {
                 State::Starved(cause) => Bucket::Lost(cause),
                 State::Headroom => Bucket::Headroom,

@@ -20,6 +20,14 @@ pub(super) const METRICS: &[Metric] = &[
         read: ledger,
     },
     Metric {
+        name: "gpuprod.tenant.externality",
+        kind: Kind::Counter,
+        unit: "s",
+        labels: &["cause_tenant", "victim_tenant", "resource"],
+        help: "GPU time that one tenant's use of a resource beyond its equal share cost another; a part of what was lost to that cause.",
+        read: externality,
+    },
+    Metric {
         name: "gpuprod.gpu.class",
         kind: Kind::Gauge,
         unit: "",
@@ -66,5 +74,21 @@ fn ledger(frame: &Frame<'_>, out: &mut Points) {
     for ((tenant, bucket, source), time) in totals {
         let labels = [tenant.unwrap_or(NOBODY), bucket.as_str(), bucket.reason(), source.as_str()];
         out.put(&labels, time.exact());
+    }
+}
+
+fn externality(frame: &Frame<'_>, out: &mut Points) {
+    if frame.own.tenants_hidden {
+        return;
+    }
+    let mut totals: BTreeMap<_, Nanos> = BTreeMap::new();
+    for account in frame.ledger.accounts.values() {
+        for (key, time) in account.external() {
+            let total = totals.entry(key).or_default();
+            *total = total.saturating_add(time);
+        }
+    }
+    for ((resource, cause, victim), time) in totals {
+        out.put(&[cause, victim.unwrap_or(NOBODY), resource.as_str()], time.exact());
     }
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use super::external::ExternalShare;
 use super::split;
 use super::tenants::{self, Roll, TenantShare};
 use crate::{Bucket, Part, State, UnitId, UnitJudgement, Unknown, WeightSource};
@@ -49,6 +50,9 @@ pub struct Share {
     /// Of that, what had an owner, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tenants: Vec<TenantShare>,
+    /// Of what was lost, what another tenant's use has caused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub external: Vec<ExternalShare>,
 }
 
 /// Time of a whole GPU that a unit spent in one bucket: a counter to show.
@@ -165,6 +169,9 @@ impl Account {
         for (bucket, slice_ns) in split::distribute(amount, parts) {
             add(&mut share.buckets, bucket, source, slice_ns);
             let Some((unit, roll)) = owner else { continue };
+            if let Bucket::Lost(cause) = bucket {
+                share.add_external(cause, slice_ns, unit, roll);
+            }
             for (tenant, part) in tenants::split(slice_ns, unit) {
                 if let Some(tenant) = tenant {
                     share.add_tenant(roll.name(tenant), bucket, source, part);

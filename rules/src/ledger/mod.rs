@@ -7,6 +7,7 @@
 //! - Its buckets sum to the observed time times its slices, to the slice-nanosecond.
 //! - No figure ever decreases, across restarts too; an account is never removed.
 //! - Its tenants and what belongs to nobody sum to its buckets, to the slice-nanosecond.
+//! - What one tenant's use has cost another is never more than what was lost to that cause.
 //! - A part is between zero and one, whatever the judgement says.
 //! - The order of units and of parts does not matter: same judgements, same bytes.
 //! - Saved, loaded and continued is the same as never having stopped.
@@ -29,6 +30,7 @@
 //!   still. If the unit ever comes back, it begins again at that instant, on top of its old figures.
 
 mod account;
+mod external;
 mod interval;
 mod split;
 pub mod tenants;
@@ -40,6 +42,7 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 pub use account::{Account, Share, Total};
+pub use external::ExternalShare;
 use interval::Interval;
 use tenants::Roll;
 
@@ -96,7 +99,9 @@ impl Ledger {
 
     /// Names those who are there; who loses its name goes on as `other`.
     fn meet_tenants(&mut self, present: &BTreeMap<&UnitId, &UnitJudgement>, now: Nanos) {
-        let named = present.values().flat_map(|unit| tenants::parts(unit)).filter_map(|part| part.0);
+        let owners = present.values().flat_map(|unit| tenants::parts(unit)).filter_map(|part| part.0);
+        let causers = present.values().flat_map(|unit| &unit.external).map(|external| external.tenant.as_str());
+        let named = owners.chain(causers);
         // In the order of names, whatever the order of units.
         let named: BTreeSet<&str> = named.collect();
         for gone in self.tenants.meet(named.into_iter(), now) {
@@ -155,7 +160,10 @@ fn by_unit(judgement: &Judgement) -> BTreeMap<&UnitId, &UnitJudgement> {
 fn rank(unit: &UnitJudgement) -> impl Ord + '_ {
     let parts = split::mend(unit.state, &unit.split).0;
     let size = (unit.slices, unit.slices_whole, &unit.gpu);
-    (unit.state, unit.weight.source, parts, unit.cumulative, size, (&unit.tenant, &unit.tenants, &unit.model))
+    (
+        (unit.state, unit.weight.source, parts, unit.cumulative, size),
+        (&unit.tenant, &unit.tenants, &unit.model, &unit.external),
+    )
 }
 
 #[cfg(test)]

@@ -145,7 +145,10 @@ impl Share {
 impl Account {
     /// A tenant goes on as `other`.
     pub(super) fn rename(&mut self, tenant: &str) {
-        self.shares.iter_mut().for_each(|share| share.rename(tenant));
+        self.shares.iter_mut().for_each(|share| {
+            share.rename(tenant);
+            share.rename_external(tenant);
+        });
     }
 
     /// GPU time by tenant, bucket and weight source, in their order; none for what belongs to nobody.

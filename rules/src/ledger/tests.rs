@@ -54,6 +54,7 @@ fn unit(id: &str, slices: (u32, u32), split: &[(Bucket, u32)]) -> UnitJudgement 
         tenant: None,
         tenants: Vec::new(),
         model: None,
+        external: Vec::new(),
     }
 }
 

@@ -413,6 +413,7 @@ impl Node {
                     tenant: None,
                     tenants: Vec::new(),
                     model: None,
+                    external: Vec::new(),
                 });
             }
         }

@@ -43,7 +43,7 @@ const OLDEST_ZERO: Nanos = Nanos::from_secs(900);
 /// By the beginning of the name; the first that fits.
 const ORIGINS: &[(&str, Origin)] = &[
     ("gpuprod.gpu.ledger", Origin::Ledger),
-    ("gpuprod.tenant.ledger", Origin::Ledger),
+    ("gpuprod.tenant.", Origin::Ledger),
     ("gpuprod.gpu.productive", Origin::Ledger),
     ("gpuprod.gpu.state.time", Origin::Ledger),
     ("gpuprod.gpu.observed", Origin::Ledger),

@@ -83,7 +83,7 @@ struct Counters {
 impl Counters {
     fn of(gpu: &Gpu, at: Nanos) -> Self {
         let others = [
-            gpu.power.copied().map(|power| u64::from(power.0)),
+            gpu.power.copied().map(|power| power.0),
             gpu.temp.copied().map(|temp| u64::from(temp.0.unsigned_abs())),
             gpu.clock_sm.copied().map(|clock| u64::from(clock.0)),
             gpu.pcie.rx.copied().map(|bytes| bytes.0),
@@ -151,7 +151,7 @@ impl Trust {
         }
         // In the second half of a gap nobody ticked either: the blocks between are empty.
         let missed = usize::try_from(block.saturating_sub(open).saturating_sub(1)).unwrap_or(KEPT).min(KEPT);
-        let share = if self.ticks > 0 { self.read.saturating_mul(1000) / self.ticks } else { 0 };
+        let share = self.read.saturating_mul(1000).checked_div(self.ticks).unwrap_or(0);
         for coverage in core::iter::once(share).chain(core::iter::repeat_n(0, missed)) {
             if self.coverage.len() >= KEPT {
                 self.coverage.pop_front();
