@@ -15,6 +15,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use crate::facts::device::{self, DeviceFacts};
 use crate::facts::host::{self as ties, UnitHost};
+use crate::facts::pcie::UnitPcie;
 use crate::facts::{Demand, UnitFacts};
 use crate::join::{self, StoragePath};
 use crate::signals::Signals;
@@ -201,6 +202,7 @@ impl<'a> Gather<'a> {
             kin: Vec::new(),
             device,
             host: UnitHost::default(),
+            pcie: UnitPcie::of(gpu, &self.signals.pcie),
         };
         let loads = crate::unit::loading(&facts);
         unit.loads.step(self.now, unit.engine.as_ref(), loads, facts.age, readings.io);

@@ -18,7 +18,9 @@ use crate::rule::{Outcome, RULES, View};
 use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
-use crate::{Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, externality, merge, vital};
+use crate::{
+    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, Tenancy, externality, merge, vital,
+};
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
 const LEARNT_FOR: Nanos = Nanos::from_secs(7 * 24 * 3600);
@@ -198,7 +200,9 @@ fn status(outcome: &Outcome) -> RuleStatus {
 fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &Holds) -> Suspect {
     let mut suspect = Suspect::default();
     for unit in facts {
-        let blamed = RULES.iter().any(|rule| holds.is_active(rule.id, &unit.id));
+        // What is told and has cost nothing (a narrow link, a leak) must not keep a workload from having a normal.
+        let blames = |active: &Active| active.claim.severity > Severity::Info && active.claim.cause.is_some();
+        let blamed = RULES.iter().any(|rule| holds.get(rule.id, &unit.id).is_some_and(blames));
         if (unit.deficit_since.is_some() || blamed || unit.throttled)
             && let Some(engine) = unit.engine
         {

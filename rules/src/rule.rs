@@ -13,6 +13,7 @@ pub(crate) mod allocated_without_process;
 mod around;
 pub(crate) mod busy_but_starved;
 pub(crate) mod cpu_starved_loader;
+pub(crate) mod cross_socket_feeding;
 pub(crate) mod engine_stall;
 pub(crate) mod fabric_congestion;
 pub(crate) mod gpu_fault;
@@ -23,10 +24,12 @@ pub(crate) mod latency_class_violation;
 pub(crate) mod loading_slow;
 pub(crate) mod memory_leak;
 pub(crate) mod node_fit;
+pub(crate) mod pcie_link_degraded;
 pub(crate) mod preemption_thrash;
 pub(crate) mod queue_instability;
 mod queueing;
 pub(crate) mod raid_rebuild_impact;
+pub(crate) mod shared_uplink_contention;
 pub(crate) mod silent_throttling;
 pub(crate) mod squatter;
 pub(crate) mod stranded_capacity;
@@ -187,6 +190,24 @@ pub const RULES: &[Rule] = &[
     },
     // The last three look at their own times: half an hour, a kill, a failed link and a slow load are known at once.
     Rule { id: RuleId::MemoryLeak, judge: memory_leak::judge, hold: at_once, text: &memory_leak::TEXT },
+    Rule {
+        id: RuleId::CrossSocketFeeding,
+        judge: cross_socket_feeding::judge,
+        hold: |policy| Hold { enter: policy.cross_socket_feeding.for_ns, leave: policy.starved_clear_ns },
+        text: &cross_socket_feeding::TEXT,
+    },
+    Rule {
+        id: RuleId::SharedUplinkContention,
+        judge: shared_uplink_contention::judge,
+        hold: |policy| Hold { enter: policy.shared_uplink_contention.for_ns, leave: policy.starved_clear_ns },
+        text: &shared_uplink_contention::TEXT,
+    },
+    Rule {
+        id: RuleId::PcieLinkDegraded,
+        judge: pcie_link_degraded::judge,
+        hold: |policy| Hold { enter: policy.pcie_link_degraded.for_ns, leave: policy.starved_clear_ns },
+        text: &pcie_link_degraded::TEXT,
+    },
     Rule {
         id: RuleId::FabricCongestion,
         judge: fabric_congestion::judge,

@@ -227,3 +227,11 @@ fn the_node_around_the_gpus() {
     mirror("memory_oom_kill.scn", &[500]);
     mirror("loading_normal.scn", &[1210, 1500]);
 }
+
+#[test]
+fn the_way_between_gpus_and_the_host() {
+    mirror("pcie_link_narrow.scn", &[500, 700]);
+    mirror("pcie_slot_is_narrow.scn", &[300]);
+    mirror("uplink_shared.scn", &[700]);
+    mirror("cross_socket_both.scn", &[300]);
+}

@@ -54,6 +54,24 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(RuleId::MemoryLeak, "the kernel kills a process of a job for want of memory", recording!("memory_leak"), 180),
     case(
+        RuleId::CrossSocketFeeding,
+        "the loaders of a trainer are moved to the other socket",
+        recording!("cross_socket_feeding"),
+        120,
+    ),
+    case(
+        RuleId::SharedUplinkContention,
+        "a neighbour behind the same PCIe switch fills the uplink of both",
+        recording!("shared_uplink_contention"),
+        300,
+    ),
+    case(
+        RuleId::PcieLinkDegraded,
+        "the PCIe link of a GPU that works comes up with four of sixteen lanes",
+        recording!("pcie_link_degraded"),
+        120,
+    ),
+    case(
         RuleId::FabricCongestion,
         "the link of the port that a job uses goes down",
         recording!("fabric_congestion"),
@@ -138,9 +156,6 @@ pub(super) const CASES: &[Case] = &[
 
 /// Rules without a fault of their own, and why.
 pub(super) const UNTRIED: &[(RuleId, &str)] = &[
-    (RuleId::CrossSocketFeeding, "its fault is not recorded yet"),
-    (RuleId::SharedUplinkContention, "its fault is not recorded yet"),
-    (RuleId::PcieLinkDegraded, "its fault is not recorded yet"),
     (RuleId::NoisyNeighbour, "its fault is not recorded yet"),
     (RuleId::StragglerLocal, "its fault is not recorded yet"),
 ];

@@ -10,11 +10,12 @@ mod candidate;
 pub(crate) mod did;
 mod gates;
 mod host;
+mod pcie;
 mod storage;
 mod victim;
 
 pub(crate) use candidate::{Candidate, Link, Saturation, Weighed};
-pub(crate) use gates::{Verdict, rank, weigh};
+pub(crate) use gates::{Verdict, rank, victim_onset, weigh};
 pub(crate) use storage::{Blame, array, gates};
 pub(crate) use victim::{cleared, deviates, victim_evidence};
 
@@ -26,7 +27,7 @@ use crate::rule::View;
 type Family = fn(&View<'_>) -> Vec<Candidate>;
 
 /// All families. The order decides nothing.
-const FAMILIES: &[Family] = &[storage::candidates, host::candidates];
+const FAMILIES: &[Family] = &[storage::candidates, host::candidates, pcie::candidates];
 
 /// Everything on this node that could have starved the unit, weighed.
 pub(crate) fn verdict(view: &View<'_>) -> Verdict {

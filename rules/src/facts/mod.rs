@@ -2,6 +2,7 @@
 
 pub(crate) mod host;
 pub(crate) mod owner;
+pub(crate) mod pcie;
 mod workload;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -96,6 +97,8 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) ownership: owner::Ownership,
     /// Its job, where the site left a note of it.
     pub(crate) job: Option<owner::Job>,
+    /// Its ways to the host.
+    pub(crate) pcie: pcie::UnitPcie,
     /// The other units of the same workload.
     pub(crate) kin: Vec<Kin>,
     /// The GPU as a device.

@@ -19,6 +19,7 @@ mod engines;
 pub(crate) mod exact;
 pub(crate) mod host;
 pub(crate) mod node;
+pub(crate) mod pcie;
 mod storage;
 
 pub(crate) use engines::EngineSignals;
@@ -54,6 +55,9 @@ pub(crate) struct Signals {
     /// Of the node around the GPUs.
     #[serde(default)]
     pub(crate) host: HostSignals,
+    /// Of the ways between GPUs and the host.
+    #[serde(default)]
+    pub(crate) pcie: pcie::PcieSignals,
     block: Option<u64>,
 }
 
@@ -88,6 +92,7 @@ impl Signals {
             Some(_) => {}
         }
         self.devices.update(window, tick, policy);
+        self.pcie.update(window, tick);
         if tick.engine.is_some() {
             self.engines(window, policy);
         }
@@ -109,6 +114,7 @@ impl Signals {
     pub(crate) fn rest(&mut self) {
         self.block = None;
         self.devices.rest();
+        self.pcie.rest();
         self.node.rest();
         self.host.rest();
         self.engines.values_mut().for_each(EngineSignals::rest);
@@ -120,6 +126,7 @@ impl Signals {
 
     fn close(&mut self, start: Nanos, suspect: &Suspect, policy: &Policy) {
         self.devices.close(start, policy);
+        self.pcie.close(start, suspect.engines.is_empty() && suspect.workloads.is_empty(), policy);
         self.node.close(start, suspect, policy);
         self.host.close(start, suspect, policy);
         for (url, engine) in &mut self.engines {

@@ -114,6 +114,7 @@ impl Scenario {
         for (what, grown) in self.growing(second) {
             match what {
                 What::Sync { harm, .. } | What::Load { harm, .. } => storage *= harm.on(&work.name, grown),
+                What::Pcie(event) => pace.speed *= event.harm().on(&work.name, grown),
                 What::Slow { who, to } if *who == work.name => pace.speed *= towards(1.0, *to, grown),
                 What::Throttle { gpus, to, .. } if shares(gpus, &work.gpus) => pace.speed *= towards(1.0, *to, grown),
                 What::Lose { gpus } if shares(gpus, &work.gpus) => pace.speed = 0.0,

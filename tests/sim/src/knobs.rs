@@ -27,6 +27,7 @@ impl Knobs {
             maps: 0.0,
             mem_grows: 0.0,
             capacity: 0.0,
+            h2d: 2e9,
         }
     }
 }
@@ -55,6 +56,7 @@ const KNOBS: &[Knob] = &[
     ("ram_limit", Unit::Bytes, |k| &mut k.ram_limit),
     ("maps", Unit::BytesPerSecond, |k| &mut k.maps),
     ("mem_grows", Unit::BytesPerSecond, |k| &mut k.mem_grows),
+    ("h2d", Unit::BytesPerSecond, |k| &mut k.h2d),
     ("capacity", Unit::TokensPerSecond, |k| &mut k.capacity),
 ];
 

@@ -28,6 +28,8 @@ const VERBS: &[Verb] = &[
     ("array", array),
     ("share", share),
     ("port", crate::node::port),
+    ("slot", crate::pcie::slot),
+    ("switch", crate::pcie::switch),
     ("reads", reads),
     ("at", |s, w| events::at(s, w, false)),
     ("fault", |s, w| w.need("at").and_then(|()| events::at(s, w, true))),

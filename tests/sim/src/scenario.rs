@@ -8,6 +8,7 @@ use gpuprod_snapshot::units::to_f64;
 use crate::device::Ail;
 use crate::engine_sim::{Traffic, Wedge};
 use crate::node::{NodeEvent, Port};
+use crate::pcie::{PcieEvent, Wiring};
 use crate::series::Recorded;
 use crate::truth::{Blame, Truth};
 
@@ -36,6 +37,8 @@ pub struct Scenario {
     pub shares: Vec<Share>,
     /// Network ports.
     pub ports: Vec<Port>,
+    /// Slots and switches.
+    pub wiring: Wiring,
     /// Who reads what.
     pub reads: Vec<Reads>,
     /// What happens, in the order of the file.
@@ -135,6 +138,8 @@ pub struct Knobs {
     pub maps: f64,
     /// Bytes by which its memory on each GPU grows in a second.
     pub mem_grows: f64,
+    /// Bytes per second that its work at full speed copies to each GPU.
+    pub h2d: f64,
 }
 
 /// A disk.
@@ -353,6 +358,8 @@ pub enum What {
     },
     /// Something around the GPUs: CPUs, memory, network, a process that comes up.
     Node(NodeEvent),
+    /// Something on the way between GPUs and the host.
+    Pcie(PcieEvent),
     /// The agent does not run.
     Gap,
     /// The host sleeps.

@@ -75,6 +75,8 @@ pub(crate) struct Job {
     /// Share of the second in which the engine stepped, where requests drive it.
     pub(crate) busy: Option<f64>,
     pub(crate) cpu: f64,
+    /// The same by socket.
+    pub(crate) cpu_by_socket: BTreeMap<u32, f64>,
     pub(crate) written: f64,
     pub(crate) cached: f64,
     pub(crate) read: BTreeMap<String, f64>,
@@ -106,6 +108,7 @@ pub(crate) struct Board {
     pub(crate) sent: f64,
     pub(crate) received: f64,
     pub(crate) nvlink: f64,
+    pub(crate) replays: f64,
     pub(crate) clock: f64,
     pub(crate) reasons: u64,
     done: Done,
@@ -155,6 +158,7 @@ impl<'a> World<'a> {
             swapped: None,
             busy: None,
             cpu: 0.0,
+            cpu_by_socket: BTreeMap::new(),
             written: 0.0,
             cached: 0.0,
             read: BTreeMap::new(),
@@ -181,6 +185,7 @@ impl<'a> World<'a> {
             sent: 0.0,
             received: 0.0,
             nvlink: 0.0,
+            replays: 0.0,
             clock: 1.0,
             reasons: 1,
             done: Done::default(),
@@ -272,6 +277,9 @@ impl<'a> World<'a> {
             (false, None) => knobs.cpus * 0.3,
         };
         job.cpu += job.used_cpus;
+        for (socket, share) in scenario.runs_on(work, self.second) {
+            *job.cpu_by_socket.entry(socket).or_default() += job.used_cpus * share;
+        }
         let written = knobs.writes * speed;
         job.written += written;
         job.cached += knobs.cached * speed;
@@ -430,7 +438,11 @@ impl<'a> World<'a> {
                 }
             }
             board.joules += board.watts;
-            board.received += 2e9 * board.work;
+            let up = job.filter(|job| job.pace.up && !lost);
+            let copies = up.zip(owner.and_then(|index| self.scenario.works.get(index)));
+            let copies = copies.map_or(0.0, |(_, work)| self.scenario.transfers(work, self.second));
+            board.received += job.map_or(2e9, |job| job.knobs.h2d) * board.work + copies;
+            board.replays += self.scenario.link(gpu, u32::MAX, true, self.second).replays / 60.0;
             board.sent += 5e8 * board.work;
             board.nvlink += 2e10 * board.work;
         }

@@ -105,9 +105,10 @@ fn gpu(world: &World<'_>, index: usize, board: &Board, boot: u64) -> Gpu {
     gpu.pstate = 0.into();
     gpu.pcie.tx = Bytes(whole(board.sent)).into();
     gpu.pcie.rx = Bytes(whole(board.received)).into();
-    gpu.pcie.replay = 0.into();
-    gpu.pcie.generation = (if busy { generation } else { 1 }).into();
-    gpu.pcie.width = 16.into();
+    gpu.pcie.replay = whole(board.replays.floor()).into();
+    let link = scenario.link(index, generation, busy, world.second);
+    (gpu.pcie.generation, gpu.pcie.generation_max) = (link.generation.into(), link.generation_max.into());
+    (gpu.pcie.width, gpu.pcie.width_max) = (link.width.into(), link.width_max.into());
     show(&mut gpu, &scenario.ails(index, world.second));
     let nvlink = Bytes(whole(board.nvlink / 1024.0) * 1024);
     gpu.nvlink_tx = nvlink.into();

@@ -78,7 +78,10 @@ fn process(world: &World<'_>, index: usize, work: &Work, job: &Job, boot: u64, s
     let parent = if world.scenario.has_parent(work) { pid(index, 0, 9) } else { 1 };
     let gpus = world.scenario.gpus.count;
     let (cpus, mems) = topology::everywhere(gpus);
-    let home = work.gpus.first().map_or(0, |gpu| topology::gpu_node(*gpu, gpus));
+    let sockets = world.scenario.runs_on(work, world.second);
+    let most = sockets.iter().reduce(|most, next| if next.1 > most.1 { next } else { most });
+    let home = most.map_or(0, |(socket, _)| *socket);
+    let times = job.cpu_by_socket.iter().map(|(node, cpu)| NodeTime { node: *node, cpu: nanos(*cpu, 10_000_000) });
     let mut process = Process {
         pid: pid(index, job.generation, boot),
         start: start.into(),
@@ -93,7 +96,7 @@ fn process(world: &World<'_>, index: usize, work: &Work, job: &Job, boot: u64, s
         cpus_allowed: cpus.into(),
         mems_allowed: mems.into(),
         processor: topology::first_cpu(home).into(),
-        cpu_by_node: vec![NodeTime { node: home, cpu: nanos(job.cpu, 10_000_000) }].into(),
+        cpu_by_node: times.collect::<Vec<_>>().into(),
         rss: Bytes(whole(job.ram() + job.host.mapped) / 4096 * 4096).into(),
         anonymous: Bytes(whole(job.ram()) / 4096 * 4096).into(),
         cgroup: cgroup(work).into(),

@@ -9,6 +9,8 @@ use crate::world::World;
 
 /// GPUs per PCI domain, and drives.
 const PER_DOMAIN: usize = 14;
+/// Generation of a GPU's card.
+const CARD: u32 = 5;
 /// CPUs of one node.
 const CPUS: u32 = 56;
 
@@ -46,21 +48,33 @@ pub(crate) fn pci(world: &World<'_>) -> Pci {
     let nodes = nodes(scenario.gpus.count);
     let mut devices = Vec::new();
     for (gpu, board) in world.boards.iter().enumerate() {
-        let (domain, bus) = (domain(gpu), bus(gpu));
-        let root = format!("pci{domain:04x}:{bus:02x}");
-        let at = |up: u8, device: u8| PciAddress { domain, bus: bus.saturating_add(up), device, function: 0 };
-        let above = [at(0, 1), at(1, 0), at(2, 0)];
-        let node = gpu_node(gpu, scenario.gpus.count);
-        let generation = if board.util > 0.0 { 32_000 } else { 2500 };
-        devices.extend((0..3).map(|up| bridge(above[up], &root, &above[..up], node)));
+        let (first, place) = scenario.switch_of(Some(gpu), None).unwrap_or((gpu, 0));
+        let (root, above) = way(first, place);
+        let node = gpu_node(first, scenario.gpus.count);
+        let now = scenario.link(gpu, CARD, board.util > 0.0, world.second);
+        // The root port and the upstream port of a shared switch stand there once.
+        devices.extend((if place == 0 { 0 } else { 2 }..3).map(|up| bridge(above[up], &root, &above[..up], node)));
+        if let Some(port) = devices.last_mut() {
+            port.link = lanes((now.generation_max, now.generation_max), (now.width, now.width_max));
+        }
         devices.push(PciDevice {
-            link: link(generation, 32_000, 16),
+            link: lanes((now.generation, CARD), (now.width, 16)),
             ..device(gpu_address(gpu), PciKind::Gpu, (0x03_0200, 0x10de, 0x2330), &root, &above, node)
         });
     }
     let drives: Vec<&str> = scenario.disks.iter().map(|disk| disk.name.as_str()).collect();
     for name in &drives {
         let Some(number) = nvme_number(name) else { continue };
+        if let Some((first, place)) = scenario.switch_of(None, Some(name)) {
+            let (root, above) = way(first, place);
+            let node = gpu_node(first, scenario.gpus.count);
+            devices.push(bridge(above[2], &root, &above[..2], node));
+            devices.push(PciDevice {
+                link: link(16_000, 16_000, 4),
+                ..device(disk_address(name), PciKind::Nvme, (0x01_0802, 0x144d, 0xa80a), &root, &above, node)
+            });
+            continue;
+        }
         let domain = domain(number);
         let slot = u8::try_from(number % PER_DOMAIN + 1).unwrap_or(1);
         let root = format!("pci{domain:04x}:f0");
@@ -86,6 +100,30 @@ pub(crate) fn pci(world: &World<'_>) -> Pci {
     }
     devices.sort_unstable_by_key(|device| device.address);
     Pci { devices }
+}
+
+/// The way down to a device: root port, upstream port of the switch, and the downstream port at its place.
+fn way(first: usize, place: usize) -> (String, [PciAddress; 3]) {
+    let (domain, bus) = (domain(first), bus(first));
+    let at = |up: u8, device: u8| PciAddress { domain, bus: bus.saturating_add(up), device, function: 0 };
+    let place = u8::try_from(place).unwrap_or(31).min(31);
+    (format!("pci{domain:04x}:{bus:02x}"), [at(0, 1), at(1, 0), at(2, place)])
+}
+
+/// Speed per lane of a generation.
+fn speed(generation: u32) -> u32 {
+    let speeds = [2_500, 5_000, 8_000, 16_000, 32_000, 64_000];
+    let place = usize::try_from(generation).unwrap_or(1).clamp(1, speeds.len()) - 1;
+    speeds[place]
+}
+
+fn lanes((now, most): (u32, u32), (width, width_max): (u32, u32)) -> Link {
+    Link {
+        speed: MegaTransfers(speed(now)).into(),
+        width: width.into(),
+        speed_max: MegaTransfers(speed(most)).into(),
+        width_max: width_max.into(),
+    }
 }
 
 fn nodes(gpus: usize) -> u32 {

@@ -1,0 +1,154 @@
+//! A GPU's own link: its width at any time, its speed while something moves or works, and its replays.
+
+use alloc::collections::VecDeque;
+
+use gpuprod_snapshot::gpu::Gpu;
+use gpuprod_snapshot::topology::{Link, Pci, PciDevice};
+use gpuprod_snapshot::units::{Nanos, to_f64};
+use serde::{Deserialize, Serialize};
+
+use super::find;
+
+/// QEMU's ports: their links are made up.
+const VIRTUAL: u32 = 0x1b36;
+/// A GPU with this utilization, or this traffic, keeps its link awake.
+const WORKS: f64 = 0.1;
+const MOVES: f64 = 100e6;
+/// After so long without work the link may have gone to sleep: what was seen under load before is no proof any more.
+const SLEEPS: Nanos = Nanos::from_secs(10);
+/// Replays are counted over so long.
+const REPLAYS: Nanos = Nanos::from_secs(600);
+const MINUTE: Nanos = Nanos::from_secs(60);
+
+/// Speed of a link in generations: bytes per second of one lane, as they travel (8b/10b up to the second, 128b/130b
+/// then; `PCI Express Base Specification`).
+const LANES: &[(u32, f64)] =
+    &[(2_500, 250e6), (5_000, 500e6), (8_000, 984.6e6), (16_000, 1_969.2e6), (32_000, 3_938.5e6), (64_000, 7_563.0e6)];
+
+/// Lanes and generation, now and at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Lanes {
+    pub(crate) width: Option<(u32, u32)>,
+    pub(crate) generation: Option<(u32, u32)>,
+}
+
+/// What is known of a link.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct LinkSignals {
+    pub(crate) lanes: Lanes,
+    /// It has fewer lanes than it could, since; and whether it was seen to have all.
+    pub(crate) narrow_since: Option<Nanos>,
+    /// It is slower than it could be under load, since.
+    pub(crate) slow_since: Option<Nanos>,
+    /// It was seen at its full width and, under load, at its full speed.
+    pub(crate) was_full: bool,
+    busy_at: Nanos,
+    /// The counter once a minute.
+    replays: VecDeque<(Nanos, u64)>,
+}
+
+/// Bytes per second and direction of so many lanes of a generation.
+pub(crate) fn bytes_per_second(width: u32, generation: u32) -> Option<f64> {
+    let place = usize::try_from(generation.checked_sub(1)?).ok()?;
+    LANES.get(place).map(|(_, lane)| lane * f64::from(width))
+}
+
+/// The generation of a speed per lane.
+pub(super) fn generation(speed: u32) -> Option<u32> {
+    let place = LANES.iter().position(|(known, _)| *known == speed)?;
+    u32::try_from(place + 1).ok()
+}
+
+/// Zero lanes are no link, 63 is a register that reads as all ones, 255 a capability that cannot be read.
+fn sane(width: u32) -> bool {
+    (1..=32).contains(&width)
+}
+
+impl Lanes {
+    /// The driver's word: its largest values are those of card and slot together.
+    fn of(gpu: &Gpu) -> Self {
+        let pcie = &gpu.pcie;
+        Self {
+            width: pcie.width.copied().zip(pcie.width_max.copied()).filter(|(now, most)| sane(*now) && sane(*most)),
+            generation: pcie.generation.copied().zip(pcie.generation_max.copied()).filter(|(now, _)| *now > 0),
+        }
+    }
+
+    /// sysfs tells what the card can do: the port above it is asked for the slot.
+    fn from_sysfs(own: &PciDevice, pci: &Pci) -> Self {
+        let port = own.bridges.last().and_then(|at| find(pci, *at));
+        let port = port.filter(|port| port.vendor.copied() != Some(VIRTUAL)).map(|port| &port.link);
+        let least = |pick: fn(&Link) -> Option<u32>| {
+            Some(port.and_then(pick).map_or(pick(&own.link)?, |slot| slot.min(pick(&own.link).unwrap_or(slot))))
+        };
+        let width = own.link.width.copied().zip(least(|link| link.width_max.copied().filter(|width| sane(*width))));
+        let speed = own.link.speed.copied().zip(least(|link| link.speed_max.copied().map(|speed| speed.0)));
+        Self {
+            width: width.filter(|(now, most)| sane(*now) && sane(*most)),
+            generation: speed.and_then(|(now, most)| generation(now.0).zip(generation(most))),
+        }
+    }
+
+    /// Whether anything is known.
+    pub(crate) const fn known(self) -> bool {
+        self.width.is_some() || self.generation.is_some()
+    }
+
+    /// Bytes per second and direction now, and at most.
+    pub(crate) fn rates(self) -> Option<(f64, f64)> {
+        let ((width, width_max), (generation, generation_max)) = self.width.zip(self.generation)?;
+        bytes_per_second(width, generation).zip(bytes_per_second(width_max, generation_max))
+    }
+}
+
+impl LinkSignals {
+    /// Takes in a reading. sysfs speaks where the driver does not, as often as it is read.
+    pub(super) fn read(&mut self, gpu: &Gpu, device: Option<(&Pci, &PciDevice)>, rate: Option<f64>, now: Nanos) {
+        let told = Lanes::of(gpu);
+        let lanes = if told.known() {
+            told
+        } else if let Some((pci, own)) = device {
+            Lanes::from_sysfs(own, pci)
+        } else {
+            return;
+        };
+        self.lanes = lanes;
+        let narrow = lanes.width.is_some_and(|(now, most)| now < most);
+        self.narrow_since = narrow.then(|| self.narrow_since.unwrap_or(now));
+        let works =
+            gpu.util.copied().is_some_and(|util| util.as_fraction() > WORKS) || rate.is_some_and(|rate| rate > MOVES);
+        if works {
+            let slow = lanes.generation.is_some_and(|(now, most)| now < most);
+            self.slow_since = slow.then(|| self.slow_since.unwrap_or(now));
+            self.busy_at = now;
+            self.was_full |= !slow && !narrow && lanes.width.is_some();
+        } else if now.saturating_sub(self.busy_at) >= SLEEPS {
+            self.slow_since = None;
+        }
+        self.count(gpu.pcie.replay.copied(), now);
+    }
+
+    fn count(&mut self, replays: Option<u64>, now: Nanos) {
+        let Some(replays) = replays else { return };
+        if self.replays.back().is_some_and(|(_, last)| *last > replays) {
+            // The driver was loaded anew.
+            self.replays.clear();
+        }
+        while self.replays.front().is_some_and(|(at, _)| now.saturating_sub(*at) > REPLAYS) {
+            self.replays.pop_front();
+        }
+        match self.replays.back() {
+            Some((at, _)) if now.saturating_sub(*at) < MINUTE => {}
+            _ => self.replays.push_back((now, replays)),
+        }
+    }
+
+    /// Replays per minute over the last ten, once that long was seen.
+    pub(crate) fn replays_per_minute(&self) -> Option<f64> {
+        let ((first, before), (last, after)) = self.replays.front().zip(self.replays.back())?;
+        let span = last.saturating_sub(*first);
+        let whole = span.saturating_add(MINUTE) >= REPLAYS;
+        whole.then(|| to_f64(after.saturating_sub(*before)) / (span.as_secs_f64() / 60.0))
+    }
+}

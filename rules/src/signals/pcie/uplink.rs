@@ -1,0 +1,183 @@
+//! Uplinks that several devices share: what each moves, what it moves when it is alone, and what the link can carry.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::topology::{Pci, PciAddress, PciDevice, PciKind};
+use gpuprod_snapshot::units::{Nanos, to_f64};
+use serde::{Deserialize, Serialize};
+
+use super::link::generation;
+use super::{PcieSignals, bytes_per_second, find};
+use crate::Policy;
+use crate::window::Window;
+
+/// QEMU's ports: their links are made up.
+const VIRTUAL: u32 = 0x1b36;
+/// Uplinks and devices on one that are watched.
+const MOST_UPLINKS: usize = 64;
+const MOST_MEMBERS: usize = 32;
+/// A device is alone while the others move less than this part of what the link can carry.
+const ALONE: f64 = 0.1;
+/// A device that moves less than this part of the link neither suffers on it nor crowds it.
+pub(crate) const COUNTS: f64 = 0.05;
+/// How fast the upper quantile follows, and which one it is.
+const STEP: f64 = 0.1;
+const QUANTILE: f64 = 0.95;
+
+/// A bridge that leads to the host, and the devices below it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Uplink {
+    /// Bytes per second that it can carry in one direction.
+    pub(crate) capacity: f64,
+    #[serde(with = "crate::entries")]
+    pub(crate) members: BTreeMap<PciAddress, Member>,
+    /// The part of the capacity in use in the last block, in the busier direction.
+    pub(crate) used: f64,
+    /// Whether that direction is towards the devices.
+    pub(crate) down: bool,
+    /// It has been full, since.
+    pub(crate) full_since: Option<Nanos>,
+}
+
+/// A device on an uplink.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    /// `nvme0n1`; a GPU is called by its address.
+    pub(crate) name: Option<String>,
+    /// Bytes towards it and from it in the block under way, and the seconds that they took.
+    moved: (f64, f64),
+    seconds: f64,
+    /// Bytes per second of the last block, towards it and from it.
+    pub(crate) rate: Option<(f64, f64)>,
+    /// The upper quantile of what it moves when it is alone, in each direction, and the blocks that it is made of.
+    pub(crate) alone: (f64, f64),
+    pub(crate) blocks: u32,
+}
+
+pub(super) fn float(bytes: u64) -> f64 {
+    to_f64(bytes)
+}
+
+/// Moves an upper quantile by a value: up fast, down slowly.
+fn follow(quantile: f64, value: f64, first: bool) -> f64 {
+    if first {
+        value
+    } else if value > quantile {
+        quantile + (value - quantile) * STEP
+    } else {
+        quantile - (quantile - value) * STEP * (1.0 - QUANTILE) / QUANTILE
+    }
+}
+
+impl Uplink {
+    pub(crate) fn member(&self, address: PciAddress) -> Option<&Member> {
+        self.members.iter().find(|(own, _)| own.same_slot(address)).map(|(_, member)| member)
+    }
+
+    pub(super) fn add(&mut self, address: PciAddress, (to, from): (f64, f64), seconds: f64) {
+        if let Some(member) = self.members.get_mut(&address) {
+            member.moved = (member.moved.0 + to, member.moved.1 + from);
+            member.seconds += seconds;
+        }
+    }
+
+    pub(super) fn close(&mut self, start: Nanos, policy: &Policy) {
+        for member in self.members.values_mut() {
+            let (moved, seconds) = (core::mem::take(&mut member.moved), core::mem::take(&mut member.seconds));
+            member.rate = (seconds >= 2.0).then(|| (moved.0 / seconds, moved.1 / seconds));
+        }
+        let rates = || self.members.values().filter_map(|member| member.rate);
+        let (down, up) = rates().fold((0.0, 0.0), |(down, up), (to, from)| (down + to, up + from));
+        (self.used, self.down) = (f64::max(down, up) / self.capacity, down >= up);
+        let full = self.used >= policy.shared_uplink_contention.used.as_fraction();
+        self.full_since = full.then(|| self.full_since.unwrap_or(start));
+        let quiet = self.capacity * ALONE;
+        for member in self.members.values_mut() {
+            let Some((to, from)) = member.rate else { continue };
+            let others = (down - to).max(up - from);
+            if others <= quiet && to.max(from) >= self.capacity * COUNTS {
+                let first = member.blocks == 0;
+                member.alone = (follow(member.alone.0, to, first), follow(member.alone.1, from, first));
+                member.blocks = member.blocks.saturating_add(1);
+            }
+        }
+    }
+
+    pub(super) fn rest(&mut self) {
+        (self.used, self.full_since) = (0.0, None);
+        for member in self.members.values_mut() {
+            (member.moved, member.seconds, member.rate) = ((0.0, 0.0), 0.0, None);
+        }
+    }
+}
+
+impl PcieSignals {
+    /// Finds the bridges that two devices and more share, GPUs among them. Of a chain of bridges with the same devices
+    /// the lowest stands for all: the others are ends of the same way.
+    pub(super) fn uplinks(&mut self, pci: &Pci, window: &Window) {
+        let mut below: BTreeMap<PciAddress, Vec<&PciDevice>> = BTreeMap::new();
+        for device in pci.devices.iter().filter(|device| counts(device)) {
+            for bridge in &device.bridges {
+                below.entry(*bridge).or_default().push(device);
+            }
+        }
+        let is_gpu = |device: &&PciDevice| matches!(device.kind.get(), Some(PciKind::Gpu | PciKind::Accelerator));
+        below.retain(|_, devices| devices.len() > 1 && devices.iter().any(is_gpu));
+        let mut known = core::mem::take(&mut self.uplinks);
+        let drives = window.last.block.as_ref().and_then(|sample| sample.value.get());
+        for (bridge, devices) in &below {
+            let Some(own) = find(pci, *bridge) else { continue };
+            // A bridge further down that has the same devices.
+            let lower = below.iter().any(|(other, same)| {
+                other != bridge && same == devices && {
+                    find(pci, *other).is_some_and(|other| other.bridges.contains(bridge))
+                }
+            });
+            let capacity = own.link.width.copied().zip(own.link.speed.copied().and_then(|speed| generation(speed.0)));
+            let capacity = capacity.and_then(|(width, generation)| bytes_per_second(width, generation));
+            let Some(capacity) = capacity.filter(|capacity| *capacity > 0.0) else { continue };
+            if lower || own.vendor.copied() == Some(VIRTUAL) || self.uplinks.len() >= MOST_UPLINKS {
+                continue;
+            }
+            let mut uplink = known.remove(bridge).unwrap_or_default();
+            uplink.capacity = capacity;
+            let present = |address: &PciAddress| devices.iter().any(|device| device.address == *address);
+            uplink.members.retain(|address, _| present(address));
+            for device in devices.iter().take(MOST_MEMBERS) {
+                let member = uplink.members.entry(device.address).or_default();
+                let drive = drives.into_iter().flat_map(|block| &block.devices);
+                let mut drive = drive.filter(|drive| drive.partition_of.is_none());
+                member.name =
+                    drive.find(|drive| drive.pci.copied() == Some(device.address)).map(|drive| drive.name.clone());
+            }
+            self.uplinks.insert(*bridge, uplink);
+        }
+    }
+
+    /// What drives on uplinks moved: reads come up, writes go down.
+    pub(super) fn drives(&mut self, window: &Window) {
+        if self.uplinks.is_empty() {
+            return;
+        }
+        let Some((old, new, between)) = window.pair(|tick| &tick.block) else { return };
+        for drive in new.devices.iter().filter(|drive| drive.partition_of.is_none()) {
+            let Some(address) = drive.pci.copied() else { continue };
+            let before = old.devices.iter().find(|before| before.name == drive.name && before.dev == drive.dev);
+            let Some((before, after)) = before.and_then(|before| before.io.get()).zip(drive.io.get()) else { continue };
+            let sectors = |old: u64, new: u64| new.checked_sub(old).map(|sectors| to_f64(sectors) * 512.0);
+            let moved = sectors(before.sectors_written, after.sectors_written)
+                .zip(sectors(before.sectors_read, after.sectors_read));
+            let Some(moved) = moved else { continue };
+            for uplink in self.uplinks.values_mut() {
+                uplink.add(address, moved, between.as_secs_f64());
+            }
+        }
+    }
+}
+
+/// What moves bytes that can be told: GPUs and drives. A network card's traffic has no address here.
+fn counts(device: &PciDevice) -> bool {
+    matches!(device.kind.get(), Some(PciKind::Gpu | PciKind::Accelerator | PciKind::Nvme))
+}
