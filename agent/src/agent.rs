@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -49,8 +49,10 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
     let config = &settings.config;
     let http = if config.http.enabled {
         let listen = config.http.listen;
-        let listener = TcpListener::bind(listen)
-            .with_context(|| format!("listen on {listen} (is another agent running? the key is http.listen)"))?;
+        let listener = TcpListener::bind(listen).map_err(|error| {
+            let hint = unbound(error.kind());
+            anyhow::Error::new(error).context(format!("listen on {listen} ({hint}; the key is http.listen)"))
+        })?;
         // A closed or full stderr is no reason to end: what is said here may be lost.
         let _ = writeln!(err, "gpuprod {}: http://{}/metrics", env!("CARGO_PKG_VERSION"), listener.local_addr()?);
         Some(listener)
@@ -169,12 +171,21 @@ fn words(frame: &Frame<'_>) -> String {
     words
 }
 
+/// Why the page's address was not to be had.
+fn unbound(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::AddrNotAvailable => "no address of this machine",
+        ErrorKind::PermissionDenied => "a port that low takes root",
+        _ => "is another agent running?",
+    }
+}
+
 /// Another agent is an error; a directory that cannot be made costs `check` its baselines and nothing else.
 fn bind(settings: &Settings, err: &mut dyn Write) -> Result<Option<UnixListener>> {
     let path = settings.config.socket_path();
     match socket::bind(&path) {
         Ok(listener) => Ok(Some(listener)),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
             Err(error).with_context(|| format!("listen on {}", path.display()))
         }
         Err(error) => {

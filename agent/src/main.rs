@@ -14,6 +14,25 @@ use gpuprod::text;
 /// Wrong usage, and a `check` that could not look: "cannot tell", never "critical".
 const UNKNOWN: u8 = 3;
 
+/// Says of an error that it was met on stdout; its kind stays.
+struct Stdout(io::StdoutLock<'static>);
+
+impl Stdout {
+    fn named(error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("write to stdout: {error}"))
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(|error| Self::named(&error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(|error| Self::named(&error))
+    }
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -38,7 +57,7 @@ fn main() -> ExitCode {
         Command::Check { .. } => UNKNOWN,
         _ => 1,
     };
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr());
+    let (mut out, mut err) = (Stdout(io::stdout().lock()), io::stderr());
     match run(cli, &mut out, &mut err) {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

@@ -257,3 +257,32 @@ fn a_root_that_is_none_is_refused() {
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("not the root of a host"));
 }
+
+#[test]
+fn an_error_names_what_was_tried_and_the_cause_once() {
+    let scratch = Scratch::new("errors");
+    let (dir, file) = (scratch.path("dir"), scratch.path("file"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(&file, "").unwrap();
+    // TEST-NET-1: no machine has it.
+    let away = scratch.path("away.yaml");
+    fs::write(&away, format!("state_dir: {dir}\nstore: {{dir: {dir}}}\nhttp: {{listen: \"192.0.2.1:9749\"}}\n"))
+        .unwrap();
+    let missing = scratch.path("missing.yaml");
+    let cases = [
+        (vec!["config", "check", &missing], "cannot be read: No such file", "missing.yaml"),
+        (vec!["config", "check", &dir], "cannot be read: Is a directory", "/dir"),
+        (vec!["report", "--dir", &file], "Not a directory", "look for the store"),
+        (vec!["agent", "--config", &away], "no address of this machine", "listen on 192.0.2.1:9749"),
+    ];
+    for (args, cause, tried) in cases {
+        let output = run(&scratch, &args);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert_eq!((said.matches(cause).count(), said.matches(tried).count()), (1, 1), "{args:?}: {said}");
+    }
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = gpuprod(&scratch, &["metrics"]).stdout(full).output().unwrap();
+    assert_eq!(text(&output.stderr), "gpuprod: write to stdout: No space left on device (os error 28)\n");
+    assert_eq!(output.status.code(), Some(1));
+}

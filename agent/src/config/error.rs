@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use gpuprod_collectors::CollectError;
 use serde_saphyr::Error as Yaml;
 
 use crate::text::{clean, printable};
@@ -26,8 +27,11 @@ impl Error {
         Self { path: path.to_owned(), at: None, what, line: None, hint: None }
     }
 
-    pub(super) fn unreadable(path: &Path, error: &dyn std::error::Error) -> Self {
-        Self::plain(path, error.to_string())
+    pub(super) fn unreadable(path: &Path, error: &CollectError) -> Self {
+        let tried =
+            || error.tried.strip_prefix(&format!("read {}: ", path.display())).unwrap_or(&error.tried).to_owned();
+        let why = error.source.as_ref().map_or_else(tried, ToString::to_string);
+        Self::plain(path, format!("cannot be read: {why}"))
     }
 
     pub(super) fn yaml(path: &Path, text: &str, error: &Yaml) -> Self {

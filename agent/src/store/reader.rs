@@ -27,6 +27,14 @@ pub enum Error {
         /// Its version.
         found: i64,
     },
+    /// Whether there is one cannot be told.
+    #[error("look for the store {}", path.display())]
+    Unseen {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// It cannot be read, or is damaged.
     #[error("read the store {}", path.display())]
     Read {
@@ -72,10 +80,7 @@ pub fn rows(dir: &Path, from: u64) -> Result<Rows, Error> {
     match path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Err(Error::Missing(dir.to_owned())),
-        Err(error) => {
-            let source = rusqlite::Error::ToSqlConversionFailure(error.into());
-            return Err(Error::Read { path, source });
-        }
+        Err(source) => return Err(Error::Unseen { path, source }),
     }
     let failed = |source: rusqlite::Error| match source.sqlite_error() {
         Some(error) if error.extended_code == SQLITE_READONLY_ROLLBACK => Error::CutOff(path.clone()),
