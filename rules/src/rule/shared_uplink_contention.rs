@@ -77,7 +77,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let Some(full) = full(view, address, view.active) else { return Outcome::Silent };
     let mut rejected = Vec::new();
     if hungry(view).is_some() {
-        match around::blame(view, None, contention(&full)) {
+        match around::blame(view, None, contention(view, &full)) {
             Ok(claim) => return Outcome::Claim(claim),
             Err(why) => rejected.push(why),
         }
@@ -90,7 +90,7 @@ pub(crate) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     let family = &view.unit.family;
     let own =
         view.host.units.iter().filter(|unit| unit.id == view.unit.id || (!family.is_empty() && unit.family == *family));
-    own.filter_map(|unit| full(view, unit.gpu?.pci.copied()?, false)).map(|full| contention(&full)).collect()
+    own.filter_map(|unit| full(view, unit.gpu?.pci.copied()?, false)).map(|full| contention(view, &full)).collect()
 }
 
 /// The fullest of its uplinks on which it, and all others that can be told of, get less than alone.
@@ -117,17 +117,19 @@ fn full<'a>(view: &View<'a>, address: PciAddress, active: bool) -> Option<Full<'
     found.reduce(|most, next| if next.uplink.used > most.uplink.used { next } else { most })
 }
 
-fn contention(full: &Full<'_>) -> Candidate {
+fn contention(view: &View<'_>, full: &Full<'_>) -> Candidate {
+    // It may crowd whoever is on it before it counts as full.
+    let normal = full.uplink.load.deviation(view.policy);
     Candidate {
         cause: Cause::PcieNuma,
         object: object(full.bridge),
-        onset: Some(full.since),
+        onset: normal.map_or(Some(full.since), |normal| normal.onset),
         pressure: Part::from_fraction(1.0 - full.left),
         saturation: Saturation::of(2),
         // It is the GPU's own way to the host.
         link: Link::Proven,
-        series: Vec::new(),
-        switch: None,
+        series: full.uplink.load.recent().collect(),
+        switch: normal.map(|_| full.uplink.load.switch()),
         uses: |unit, object| unit.pcie.uplinks.iter().any(|uplink| uplink == object),
         evidence: evidence(full),
         says: says(full),

@@ -202,10 +202,11 @@ impl Scenario {
         now
     }
 
-    /// Bytes per second that a workload copies to each of its GPUs beside what its work needs.
+    /// Bytes per second that a workload copies to each of its GPUs beside what its work needs: all of it from the start,
+    /// whatever it costs others by and by.
     pub(crate) fn transfers(&self, work: &Work, second: u64) -> f64 {
-        let of_it = self.on_the_way(second).filter_map(|(event, grown)| match event {
-            PcieEvent::Transfer { who, rate, .. } if *who == work.name => Some(rate * grown),
+        let of_it = self.on_the_way(second).filter_map(|(event, _)| match event {
+            PcieEvent::Transfer { who, rate, .. } if *who == work.name => Some(*rate),
             _ => None,
         });
         of_it.sum()

@@ -152,3 +152,101 @@ impl LinkSignals {
         whole.then(|| to_f64(after.saturating_sub(*before)) / (span.as_secs_f64() / 60.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use gpuprod_snapshot::Reading;
+    use gpuprod_snapshot::topology::PciAddress;
+    use gpuprod_snapshot::units::{MegaTransfers, Permille};
+
+    use super::*;
+
+    fn at(bus: u8) -> PciAddress {
+        PciAddress { domain: 0, bus, device: 0, function: 0 }
+    }
+
+    fn device(
+        bus: u8,
+        bridges: Vec<PciAddress>,
+        (width, width_max): (u32, u32),
+        (speed, most): (u32, u32),
+    ) -> PciDevice {
+        let link = Link {
+            width: width.into(),
+            width_max: width_max.into(),
+            speed: MegaTransfers(speed).into(),
+            speed_max: MegaTransfers(most).into(),
+        };
+        PciDevice { address: at(bus), bridges, link, vendor: 0x8086.into(), ..PciDevice::default() }
+    }
+
+    fn seen(own: &PciDevice, port: PciDevice) -> Lanes {
+        Lanes::from_sysfs(own, &Pci { devices: [port, own.clone()].into() })
+    }
+
+    #[test]
+    fn where_the_driver_is_silent_the_port_above_says_what_the_slot_has() {
+        let own = device(2, [at(1)].into(), (8, 16), (16_000, 32_000));
+        // A card of 16 lanes at generation 5 in a slot of 8 lanes at generation 4 is whole.
+        let slot = device(1, Vec::new(), (8, 8), (16_000, 16_000));
+        let lanes = seen(&own, slot);
+        assert_eq!((lanes.width, lanes.generation), (Some((8, 8)), Some((4, 4))));
+        let whole = device(1, Vec::new(), (8, 16), (16_000, 32_000));
+        let lanes = seen(&own, whole.clone());
+        assert_eq!((lanes.width, lanes.generation), (Some((8, 16)), Some((4, 5))));
+        // A port that a hypervisor made up says nothing: old QEMU has 2.5 GT/s x1.
+        let made_up = PciDevice { vendor: VIRTUAL.into(), ..device(1, Vec::new(), (1, 1), (2_500, 2_500)) };
+        assert_eq!(seen(&own, made_up).width, Some((8, 16)));
+        // A register of all ones, a capability that cannot be read, and no link at all are no widths.
+        for (width, most) in [(63, 16), (8, 255), (0, 16)] {
+            let odd = device(2, [at(1)].into(), (width, most), (16_000, 32_000));
+            let lanes = seen(&odd, device(1, Vec::new(), (width, most), (16_000, 32_000)));
+            assert_eq!(lanes.width, None, "{width} of {most}");
+        }
+    }
+
+    fn gpu(util: u32, generation: u32, width: u32, replays: u64) -> Gpu {
+        let mut gpu = Gpu { util: Permille(util).into(), ..Gpu::default() };
+        (gpu.pcie.generation, gpu.pcie.generation_max) = (generation.into(), 5.into());
+        (gpu.pcie.width, gpu.pcie.width_max) = (width.into(), 16.into());
+        gpu.pcie.replay = replays.into();
+        gpu
+    }
+
+    #[test]
+    fn speed_counts_under_load_and_width_at_any_time() {
+        let mut link = LinkSignals::default();
+        let mut read = |gpu: Gpu, rate: Option<f64>, second: u64| {
+            link.read(&gpu, None, rate, Nanos::from_secs(second));
+            (link.slow_since.map(Nanos::as_secs_f64), link.narrow_since.map(Nanos::as_secs_f64), link.was_full)
+        };
+        assert_eq!(read(gpu(0, 1, 16, 0), None, 1), (None, None, false), "it rests");
+        assert_eq!(read(gpu(0, 1, 16, 0), Some(5e8), 2), (Some(2.0), None, false), "it moves half a gigabyte a second");
+        assert_eq!(read(gpu(900, 2, 16, 0), None, 5), (Some(2.0), None, false));
+        assert_eq!(read(gpu(900, 5, 16, 0), None, 6), (None, None, true), "one full reading under load clears it");
+        assert_eq!(read(gpu(900, 2, 16, 0), None, 7), (Some(7.0), None, true));
+        assert_eq!(read(gpu(0, 1, 16, 0), None, 16), (Some(7.0), None, true), "a pause between two steps");
+        assert_eq!(read(gpu(0, 1, 16, 0), None, 17), (None, None, true), "asleep");
+        assert_eq!(read(gpu(0, 1, 4, 0), None, 18), (None, Some(18.0), true), "narrow while it rests");
+        // Without a word about its largest values nothing is said, and what was known stays.
+        let mut silent = gpu(900, 1, 1, 0);
+        (silent.pcie.generation_max, silent.pcie.width_max) = (Reading::default(), Reading::default());
+        assert_eq!(read(silent, None, 19), (None, Some(18.0), true));
+    }
+
+    #[test]
+    fn replays_are_counted_over_ten_minutes_and_a_new_driver_begins_anew() {
+        let mut link = LinkSignals::default();
+        let mut read = |replays, minute: u64| {
+            link.read(&gpu(900, 5, 16, replays), None, None, Nanos::from_secs(minute * 60));
+            link.replays_per_minute()
+        };
+        assert!((0..9).all(|minute| read(minute * 30, minute).is_none()));
+        assert_eq!(read(270, 9), Some(30.0));
+        assert_eq!(read(300, 10), Some(30.0));
+        assert_eq!(read(0, 11), None);
+        assert_eq!((bytes_per_second(16, 5).map(|rate| rate > 62e9), bytes_per_second(16, 0)), (Some(true), None));
+    }
+}

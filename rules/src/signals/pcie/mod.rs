@@ -161,7 +161,7 @@ impl PcieSignals {
             };
         }
         for uplink in self.uplinks.values_mut() {
-            uplink.close(start, policy);
+            uplink.close(start, calm, policy);
         }
     }
 

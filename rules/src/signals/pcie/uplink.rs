@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::link::generation;
 use super::{PcieSignals, bytes_per_second, find};
 use crate::Policy;
+use crate::baseline::{Track, Worse};
 use crate::window::Window;
 
 /// QEMU's ports: their links are made up.
@@ -27,7 +28,7 @@ const STEP: f64 = 0.1;
 const QUANTILE: f64 = 0.95;
 
 /// A bridge that leads to the host, and the devices below it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Uplink {
     /// Bytes per second that it can carry in one direction.
     pub(crate) capacity: f64,
@@ -35,6 +36,8 @@ pub(crate) struct Uplink {
     pub(crate) members: BTreeMap<PciAddress, Member>,
     /// The part of the capacity in use in the last block, in the busier direction.
     pub(crate) used: f64,
+    /// The same, with its own normal: when it left that, it began to be crowded.
+    pub(crate) load: Track,
     /// Whether that direction is towards the devices.
     pub(crate) down: bool,
     /// It has been full, since.
@@ -71,6 +74,19 @@ fn follow(quantile: f64, value: f64, first: bool) -> f64 {
     }
 }
 
+impl Default for Uplink {
+    fn default() -> Self {
+        Self {
+            capacity: 0.0,
+            members: BTreeMap::new(),
+            used: 0.0,
+            load: Track::new(Worse::Higher, 1.0),
+            down: false,
+            full_since: None,
+        }
+    }
+}
+
 impl Uplink {
     pub(crate) fn member(&self, address: PciAddress) -> Option<&Member> {
         self.members.iter().find(|(own, _)| own.same_slot(address)).map(|(_, member)| member)
@@ -83,7 +99,7 @@ impl Uplink {
         }
     }
 
-    pub(super) fn close(&mut self, start: Nanos, policy: &Policy) {
+    pub(super) fn close(&mut self, start: Nanos, calm: bool, policy: &Policy) {
         for member in self.members.values_mut() {
             let (moved, seconds) = (core::mem::take(&mut member.moved), core::mem::take(&mut member.seconds));
             member.rate = (seconds >= 2.0).then(|| (moved.0 / seconds, moved.1 / seconds));
@@ -91,6 +107,10 @@ impl Uplink {
         let rates = || self.members.values().filter_map(|member| member.rate);
         let (down, up) = rates().fold((0.0, 0.0), |(down, up), (to, from)| (down + to, up + from));
         (self.used, self.down) = (f64::max(down, up) / self.capacity, down >= up);
+        if rates().next().is_some() {
+            self.load.add(self.used, 1.0);
+        }
+        self.load.close(start, calm, policy);
         let full = self.used >= policy.shared_uplink_contention.used.as_fraction();
         self.full_since = full.then(|| self.full_since.unwrap_or(start));
         let quiet = self.capacity * ALONE;
@@ -107,6 +127,7 @@ impl Uplink {
 
     pub(super) fn rest(&mut self) {
         (self.used, self.full_since) = (0.0, None);
+        self.load.rest();
         for member in self.members.values_mut() {
             (member.moved, member.seconds, member.rate) = ((0.0, 0.0), 0.0, None);
         }
