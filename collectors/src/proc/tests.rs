@@ -276,13 +276,16 @@ fn cpu_time_counts_to_the_node_on_which_each_thread_is() {
         process.cpu_by_node.get().unwrap().iter().map(|time| (time.node, time.cpu.0 / 10_000_000)).collect::<Vec<_>>()
     };
     // What was used before the first look counts to where the threads are then.
-    (task(70, 300, 3), task(71, 100, 5));
+    task(70, 300, 3);
+    task(71, 100, 5);
     assert_eq!(look(), [(0, 300), (1, 100)]);
     // A thread moves: what it used before stays where it was.
-    (task(70, 310, 3), task(71, 150, 8));
+    task(70, 310, 3);
+    task(71, 150, 8);
     assert_eq!(look(), [(0, 360), (1, 100)]);
     // One ended, another has its number: it begins at zero. A CPU of no node counts nowhere.
-    (task(70, 330, 99), task(71, 20, 4));
+    task(70, 330, 99);
+    task(71, 20, 4);
     assert_eq!(look(), [(0, 360), (1, 120)]);
     // Another process under the pid.
     node.0.file("proc/70/stat", &stat_line(70, "a", 'S', 1, 2, 2000));
