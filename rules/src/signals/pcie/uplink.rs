@@ -19,6 +19,9 @@ const VIRTUAL: u32 = 0x1b36;
 /// Uplinks and devices on one that are watched.
 const MOST_UPLINKS: usize = 64;
 const MOST_MEMBERS: usize = 32;
+/// Devices of a tree that are looked at, and bridges above each: no node has more.
+const MOST_DEVICES: usize = 256;
+const MOST_DEPTH: usize = 8;
 /// A device is alone while the others move less than this part of what the link can carry.
 const ALONE: f64 = 0.1;
 /// A device that moves less than this part of the link neither suffers on it nor crowds it.
@@ -139,8 +142,8 @@ impl PcieSignals {
     /// the lowest stands for all: the others are ends of the same way.
     pub(super) fn uplinks(&mut self, pci: &Pci, window: &Window) {
         let mut below: BTreeMap<PciAddress, Vec<&PciDevice>> = BTreeMap::new();
-        for device in pci.devices.iter().filter(|device| counts(device)) {
-            for bridge in &device.bridges {
+        for device in pci.devices.iter().filter(|device| counts(device)).take(MOST_DEVICES) {
+            for bridge in device.bridges.iter().take(MOST_DEPTH) {
                 below.entry(*bridge).or_default().push(device);
             }
         }
@@ -201,4 +204,101 @@ impl PcieSignals {
 /// What moves bytes that can be told: GPUs and drives. A network card's traffic has no address here.
 fn counts(device: &PciDevice) -> bool {
     matches!(device.kind.get(), Some(PciKind::Gpu | PciKind::Accelerator | PciKind::Nvme))
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuprod_snapshot::topology::Link;
+    use gpuprod_snapshot::units::MegaTransfers;
+
+    use super::*;
+
+    fn at(bus: u8) -> PciAddress {
+        PciAddress { domain: 0, bus, device: 0, function: 0 }
+    }
+
+    fn device(bus: u8, kind: PciKind, bridges: &[u8]) -> PciDevice {
+        let link = Link {
+            speed: MegaTransfers(16_000).into(),
+            width: 16.into(),
+            speed_max: MegaTransfers(16_000).into(),
+            width_max: 16.into(),
+        };
+        let bridges = bridges.iter().map(|bus| at(*bus)).collect();
+        PciDevice { address: at(bus), kind: kind.into(), bridges, link, vendor: 0x1000.into(), ..PciDevice::default() }
+    }
+
+    fn found(devices: Vec<PciDevice>) -> PcieSignals {
+        let mut signals = PcieSignals::default();
+        signals.uplinks(&Pci { devices }, &Window::default());
+        signals
+    }
+
+    /// A root port (1), an outer switch (2) with a drive (20) and an inner switch (3, 4 and 5 its ports) with two GPUs.
+    fn tree() -> Vec<PciDevice> {
+        let mut tree: Vec<PciDevice> = Vec::new();
+        for (bus, above) in [(1, &[][..]), (2, &[1]), (3, &[1, 2]), (4, &[1, 2, 3]), (5, &[1, 2, 3])] {
+            tree.push(device(bus, PciKind::Bridge, above));
+        }
+        tree.push(device(10, PciKind::Gpu, &[1, 2, 3, 4]));
+        tree.push(device(11, PciKind::Gpu, &[1, 2, 3, 5]));
+        tree.push(device(20, PciKind::Nvme, &[1, 2]));
+        tree.push(device(30, PciKind::Nic, &[1, 2]));
+        tree
+    }
+
+    #[test]
+    fn a_way_that_two_devices_share_is_one_uplink_with_its_own_capacity() {
+        let signals = found(tree());
+        let members =
+            |bus| signals.uplinks.get(&at(bus)).map(|up| up.members.keys().map(|at| at.bus).collect::<Vec<_>>());
+        // The root port and the outer switch lead to the same devices: the lower stands for both.
+        assert_eq!(members(1), None);
+        assert_eq!((members(2), members(3)), (Some([10, 11, 20].into()), Some([10, 11].into())));
+        assert_eq!((members(4), members(5)), (None, None), "a port of one GPU is shared with nobody");
+        let capacity = signals.uplinks.get(&at(3)).map(|up| up.capacity / 1e9);
+        assert!(capacity.is_some_and(|gigas| (31.0..32.0).contains(&gigas)), "{capacity:?}");
+        assert_eq!(signals.uplinks_of(at(10)).map(|(bridge, _)| bridge.bus).collect::<Vec<_>>(), [2, 3]);
+        // Ports that a hypervisor made up, and links that say nothing, carry nothing that could be full.
+        let mut virtual_ports = tree();
+        virtual_ports.iter_mut().for_each(|device| device.vendor = VIRTUAL.into());
+        assert!(found(virtual_ports).uplinks.is_empty());
+        let mut silent = tree();
+        silent.iter_mut().for_each(|device| device.link = Link::default());
+        assert!(found(silent).uplinks.is_empty());
+    }
+
+    #[test]
+    fn what_a_device_moves_alone_is_learnt_while_the_others_are_quiet() {
+        let mut signals = found(tree());
+        let policy = Policy::default();
+        let uplink = signals.uplinks.get_mut(&at(3)).unwrap();
+        let mut block = |number: u64, one: f64, other: f64| {
+            uplink.add(at(10), (one * 5e9, 0.0), 5.0);
+            uplink.add(at(11), (other * 5e9, 0.0), 5.0);
+            uplink.close(Nanos::from_secs(number * 5), true, &policy);
+            let of = |bus| uplink.members.get(&at(bus)).map(|member| (member.alone.0 / 1e9, member.blocks)).unwrap();
+            (of(10), of(11), uplink.full_since)
+        };
+        for number in 0..30 {
+            let _ = block(number, 12.0, 0.1);
+        }
+        let ((alone, blocks), (_, other), full) = block(30, 12.0, 0.1);
+        assert!(libm::fabs(alone - 12.0) < 0.01 && blocks == 31 && other == 0 && full.is_none());
+        // Crowded: nobody's measure moves, and the link has been full since that block.
+        let ((alone, blocks), ..) = block(31, 6.0, 22.0);
+        assert!(libm::fabs(alone - 12.0) < 0.01 && blocks == 31);
+        assert_eq!(block(32, 6.0, 22.0).2, Some(Nanos::from_secs(31 * 5)));
+        assert_eq!(block(33, 6.0, 0.0).2, None);
+    }
+
+    #[test]
+    fn a_tree_without_end_costs_a_bounded_number_of_uplinks() {
+        let path: Vec<u8> = (0..100).collect();
+        let mut devices: Vec<PciDevice> = path.iter().map(|bus| device(*bus, PciKind::Bridge, &[])).collect();
+        devices.extend((100..=255).map(|bus| device(bus, PciKind::Gpu, &path)));
+        let signals = found(devices);
+        assert!(signals.uplinks.len() <= MOST_DEPTH);
+        assert!(signals.uplinks.values().all(|uplink| uplink.members.len() <= MOST_MEMBERS));
+    }
 }
