@@ -16,7 +16,7 @@ use gpuprod_snapshot::units::Nanos;
 use crate::facts::device::{self, DeviceFacts};
 use crate::facts::host::{self as ties, UnitHost};
 use crate::facts::pcie::UnitPcie;
-use crate::facts::{Demand, UnitFacts};
+use crate::facts::{Demand, UnitFacts, peers};
 use crate::join::{self, StoragePath};
 use crate::signals::Signals;
 use crate::signals::device::Lie;
@@ -88,6 +88,7 @@ impl<'a> Gather<'a> {
         }
         kin::introduce(&mut facts);
         device::tell(&mut facts);
+        peers::tell(&mut facts, self.now, policy);
         facts
     }
 
@@ -152,7 +153,9 @@ impl<'a> Gather<'a> {
         unit.usage.step(self.now, &readings, &life, policy);
         let (open, block, well) =
             (unit.usage.opened(), unit.usage.block, unit.is_well() && unit.deficit_since.is_none());
-        unit.power.learn(open, &block, self.workload(&family), well);
+        let workload = self.workload(&family);
+        unit.power.learn(open, &block, workload, well);
+        unit.activity.learn(open, &block, workload, well, policy);
         let alone = engine.is_none().then(|| weight.w.as_fraction());
         let checkpoint = unit.checkpoints.step(self.now, readings.written, alone, policy.io_stall.checkpoint_ns);
         if holders.stopped() {
@@ -200,6 +203,8 @@ impl<'a> Gather<'a> {
             ownership,
             job,
             kin: Vec::new(),
+            activity: unit.activity.deviation(policy).filter(|_| !mig),
+            peers: peers::Peers::default(),
             device,
             host: UnitHost::default(),
             pcie: UnitPcie::of(gpu, &self.signals.pcie),
@@ -207,7 +212,9 @@ impl<'a> Gather<'a> {
         let loads = crate::unit::loading(&facts);
         unit.loads.step(self.now, unit.engine.as_ref(), loads, facts.age, readings.io);
         facts.host = ties::of(self, &facts.family, unit.loads.clone());
-        (facts.host.sharers, facts.host.serves) = ties::sharers(self, &facts);
+        let (sharers, serves) = ties::sharers(self, &facts);
+        facts.host.sharers = unit.sharing.step(open, &sharers, well, policy);
+        facts.host.serves = serves;
         facts
     }
 

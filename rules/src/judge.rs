@@ -165,7 +165,7 @@ impl Judge {
         externality::note(&gather, &facts, &self.holds, &mut units);
         self.suspect = suspect(&facts, &host, &self.holds);
         merge::charge(&mut self.holds, &units, self.history.step());
-        let (findings, probes) = (merge::findings(&self.holds), probes(&self.window));
+        let (findings, probes) = (merge::findings(&self.holds, &facts), probes(&self.window));
         self.history.add(&units, &facts);
         self.history.keep(&units);
         let node = self.node.step(&units, &findings, &probes, (&self.window, &self.signals), &self.policy);

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 
+use crate::facts::UnitFacts;
 use crate::hold::{Active, Holds};
 use crate::rule::{Claim, RULES};
 use crate::{Bucket, Cause, Evidence, Finding, Holder, Micro, Part, RuleId, Severity, UnitId, UnitJudgement};
@@ -58,26 +59,49 @@ pub(crate) fn charge(holds: &mut Holds, units: &[UnitJudgement], length: Nanos) 
     }
 }
 
-/// The rule that names the effect alone is attached to whoever names the cause of the same victim.
-fn root<'a>(holds: &'a Holds, rule: RuleId, unit: &UnitId) -> Option<&'a Claim> {
-    if rule != RuleId::BusyButStarved {
-        return None;
-    }
-    let others = holds.of(unit).filter(|(other, active)| {
-        let named = active.claim.cause.is_some_and(|cause| cause != Cause::Unexplained);
-        *other != rule && named && active.current && active.claim.severity > Severity::Info
-    });
-    others.min_by_key(|(other, _)| rank(*other)).map(|(_, active)| &active.claim)
+/// Rules that name what any cause does to its victim. Beside a rule that names the cause they are its evidence.
+const EFFECTS: &[RuleId] =
+    &[RuleId::BusyButStarved, RuleId::ThroughputRegression, RuleId::LatencyClassViolation, RuleId::HeadroomBreach];
+
+fn named(claim: &Claim) -> bool {
+    claim.cause.is_some_and(|cause| cause != Cause::Unexplained)
+}
+
+/// The claim that names the cause of what this one tells: an effect has that of the first rule in the order of
+/// precedence that names one for the same victim; who waits for a laggard has that of the laggard.
+fn root<'a>(holds: &'a Holds, units: &'a [UnitFacts<'_>], rule: RuleId, unit: &'a UnitId) -> Option<&'a Claim> {
+    let own = &holds.get(rule, unit)?.claim;
+    let (whose, lags) = match rule {
+        RuleId::StragglerLocal => (&units.iter().find(|other| other.name == own.object)?.id, true),
+        _ if EFFECTS.contains(&rule) => (unit, false),
+        _ => return None,
+    };
+    let blames = |rule: RuleId, active: &Active| {
+        let claim = &active.claim;
+        // A neighbour may take what has no bucket of its own. A cause that goes away explains what names none, and whoever
+        // waited for its victim, to the end.
+        let names = named(claim) || rule == RuleId::NoisyNeighbour;
+        names
+            && claim.severity > Severity::Info
+            && (active.current || lags || !named(own))
+            && !(lags && claim.cause == Some(Cause::Peer))
+    };
+    let others = holds.of(whose).filter(|(other, active)| !EFFECTS.contains(other) && blames(*other, active));
+    let (first, active) = others.min_by_key(|(other, _)| rank(*other))?;
+    let further = if first == RuleId::StragglerLocal && !lags { root(holds, units, first, whose) } else { None };
+    further.or(Some(&active.claim))
 }
 
 /// Processes that one finding names at most.
 const MOST_HOLDERS: usize = 64;
+/// Readings that one finding shows at most; those of the rule that names it come first.
+const MOST_EVIDENCE: usize = 32;
 
 /// Claims about the same object are one finding: the first rule names it, the others are attached.
-pub(crate) fn findings(holds: &Holds) -> Vec<Finding> {
+pub(crate) fn findings(holds: &Holds, units: &[UnitFacts<'_>]) -> Vec<Finding> {
     let mut objects: BTreeMap<&str, Vec<(RuleId, &UnitId, &Active)>> = BTreeMap::new();
     for ((rule, unit), active) in holds.iter() {
-        let object = root(holds, *rule, unit).unwrap_or(&active.claim).object.as_str();
+        let object = root(holds, units, *rule, unit).unwrap_or(&active.claim).object.as_str();
         objects.entry(object).or_default().push((*rule, unit, active));
     }
     let mut findings: Vec<Finding> = objects
@@ -99,18 +123,27 @@ pub(crate) fn findings(holds: &Holds) -> Vec<Finding> {
                 }
             }
             let victims: BTreeSet<&UnitId> = speaking.clone().map(|(_, unit, _)| *unit).collect();
-            let also: BTreeSet<RuleId> = speaking.map(|(rule, ..)| *rule).filter(|rule| rule != root).collect();
+            let also: BTreeSet<RuleId> = speaking.clone().map(|(rule, ..)| *rule).filter(|rule| rule != root).collect();
             let roots = claims.iter().filter(|(rule, ..)| rule == root);
             let since = roots.map(|(.., active)| (active.since, active.since_realtime)).min()?;
             let claim = lead.claim.clone();
             // Several rules see the same loss of a victim: it is told once.
             let lost = |unit: &UnitId| {
-                let of =
-                    claims.iter().filter(|(_, victim, active)| *victim == unit && active.claim.cause == claim.cause);
+                // Whoever waits for a laggard loses to what holds that one up.
+                let its = |cause: Option<Cause>| cause == claim.cause || cause == Some(Cause::Peer);
+                let of = claims.iter().filter(|(_, victim, active)| *victim == unit && its(active.claim.cause));
                 of.map(|(.., active)| active.lost.0).max().unwrap_or(0)
             };
             let lost = Nanos(victims.iter().map(|unit| lost(unit)).fold(0, u64::saturating_add));
             let mut evidence = claim.evidence;
+            for (_, _, active) in speaking.clone().filter(|(rule, ..)| rule != root) {
+                for more in &active.claim.evidence {
+                    let new = evidence.iter().all(|known| known.what != more.what || known.of != more.of);
+                    if new && evidence.len() < MOST_EVIDENCE {
+                        evidence.push(more.clone());
+                    }
+                }
+            }
             if lost.0 > 0 {
                 evidence.push(Evidence {
                     what: "lost since it was confirmed".into(),

@@ -25,6 +25,7 @@ pub(crate) mod loading_slow;
 pub(crate) mod memory_leak;
 pub(crate) mod node_fit;
 pub(crate) mod pcie_link_degraded;
+pub(crate) mod noisy_neighbour;
 pub(crate) mod preemption_thrash;
 pub(crate) mod queue_instability;
 mod queueing;
@@ -32,6 +33,7 @@ pub(crate) mod raid_rebuild_impact;
 pub(crate) mod shared_uplink_contention;
 pub(crate) mod silent_throttling;
 pub(crate) mod squatter;
+pub(crate) mod straggler_local;
 pub(crate) mod stranded_capacity;
 pub(crate) mod telemetry_degraded;
 pub(crate) mod throughput_regression;
@@ -244,6 +246,18 @@ pub const RULES: &[Rule] = &[
         judge: loading_slow::judge,
         hold: |_| Hold { enter: Nanos(0), leave: Nanos(0) },
         text: &loading_slow::TEXT,
+    },
+    Rule {
+        id: RuleId::StragglerLocal,
+        judge: straggler_local::judge,
+        hold: |policy| Hold { enter: policy.straggler_local.for_ns, leave: policy.straggler_local.clear_ns },
+        text: &straggler_local::TEXT,
+    },
+    Rule {
+        id: RuleId::NoisyNeighbour,
+        judge: noisy_neighbour::judge,
+        hold: |policy| Hold { enter: policy.noisy_neighbour.for_ns, leave: policy.noisy_neighbour.clear_ns },
+        text: &noisy_neighbour::TEXT,
     },
     Rule {
         id: RuleId::LatencyClassViolation,

@@ -19,9 +19,11 @@ use crate::hold::{Active, Now};
 use crate::merge::Share;
 use crate::policy::Allocation;
 use crate::signals::EngineSignals;
+use crate::signals::activity::Activity;
 use crate::signals::busy::{Normals, References};
 use crate::signals::checkpoints::Checkpoints;
 use crate::signals::device::{Errors, Lie};
+use crate::signals::sharing::Sharing;
 use crate::state::split;
 use crate::usage::{Readings, Spell, Usage};
 use crate::window::Window;
@@ -59,6 +61,10 @@ pub(crate) struct Unit {
     slices_whole: u32,
     pub(crate) engine: Option<String>,
     pub(crate) power: Normals,
+    #[serde(default)]
+    pub(crate) activity: Activity,
+    #[serde(default)]
+    pub(crate) sharing: Sharing,
     #[serde(default)]
     pub(crate) checkpoints: Checkpoints,
     pub(crate) deficit_since: Option<Nanos>,
@@ -124,6 +130,8 @@ impl Units {
                 slices_whole: whole,
                 engine: None,
                 power: Normals::default(),
+                activity: Activity::default(),
+                sharing: Sharing::default(),
                 checkpoints: Checkpoints::default(),
                 deficit_since: None,
                 vacant_since: None,

@@ -12,6 +12,7 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::{median, push};
+use crate::facts::peers::is_kin;
 use crate::facts::{Demand, UnitFacts};
 use crate::rule::View;
 use crate::{Policy, State, UnitId, UnitJudgement, entries};
@@ -206,9 +207,8 @@ pub(crate) fn compare(
 ) -> Option<Did> {
     let host = view.host;
     let unit = view.unit;
-    let stranger = |other: &&UnitFacts<'_>| {
-        other.id != unit.id && !uses(other, object) && (other.family.is_empty() || other.family != unit.family)
-    };
+    // Ranks of the victim's own job wait for it: that they lost as much clears nobody.
+    let stranger = |other: &&UnitFacts<'_>| other.id != unit.id && !uses(other, object) && !is_kin(unit, other);
     let controls: Vec<&UnitFacts<'_>> = host.units.iter().filter(stranger).collect();
     let (mut victim, mut control): (Sides, Sides) = Default::default();
     let mean = |value: &dyn Fn(&UnitId) -> Option<f64>| {

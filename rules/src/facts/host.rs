@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::UnitId;
 use crate::facts::UnitFacts;
 use crate::gather::Gather;
+use crate::signals::sharing::Sharer;
 
 /// Loads that are remembered.
 const LOADS: usize = 8;
@@ -30,7 +31,7 @@ pub(crate) struct UnitHost {
     /// Loads of its engine.
     pub(crate) loads: Loads,
     /// Cgroups that have a context on the same GPU, with their share of its time.
-    pub(crate) sharers: Vec<(String, f64)>,
+    pub(crate) sharers: Vec<Sharer>,
     /// The cgroup whose process listens on the engine's port.
     pub(crate) serves: Option<String>,
 }

@@ -3,6 +3,7 @@
 pub(crate) mod host;
 pub(crate) mod owner;
 pub(crate) mod pcie;
+pub(crate) mod peers;
 mod workload;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -101,6 +102,10 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) pcie: pcie::UnitPcie,
     /// The other units of the same workload.
     pub(crate) kin: Vec<Kin>,
+    /// What its silicon does, against its own normal.
+    pub(crate) activity: Option<Deviation>,
+    /// Whether it waits for another rank of its workload, and for which.
+    pub(crate) peers: peers::Peers,
     /// The GPU as a device.
     pub(crate) device: device::DeviceFacts<'a>,
 }

@@ -76,6 +76,8 @@ rules {
     kv_saturation,
     preemption_thrash,
     loading_slow,
+    straggler_local,
+    noisy_neighbour,
     latency_class_violation,
     headroom_breach,
     throughput_regression,

@@ -4,6 +4,8 @@
 //! has less to do for it, and a device or server in its path is out of its own normal. Waiting alone is no fault: a
 //! reader that is throttled by its own `io.max` waits for a drive that answers as always.
 
+mod kind;
+
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,6 +13,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::storage::BlockDevice;
 use gpuprod_snapshot::units::Nanos;
 
+use self::kind::Kind;
 use super::{Claim, Outcome, Text, View};
 use crate::attribution::{self, Blame};
 use crate::facts::Demand;
@@ -63,6 +66,11 @@ thresholds! {
         await_ratio: f64 = 3.0, 1.0..=1_000.0;
         /// Others' share of a device's bytes from which they are the cause, in millionths.
         background: Part = Part(600_000), Part(0)..=Part::ONE;
+        /// Bytes per read below which the workload lives on the latency of small files, not on bandwidth.
+        small_read: f64 = 65_536.0, 0.0..=1e9;
+        /// Bytes read again after they fell out of the page cache, as a part of all that is read, in millionths, from which the
+        /// page cache does not hold.
+        refault: Part = Part(100_000), Part(0)..=Part::ONE;
         /// A stall must last so long before the rule speaks.
         for_ns: Nanos = Nanos::from_secs(15), Nanos(0)..=Nanos::from_secs(3_600);
         /// How long it must be good before the rule is silent again.
@@ -78,7 +86,8 @@ pub(super) const TEXT: Text = Text {
              and network file systems in its path; utilization.",
     formula: "The workload waits (wait_some, wait_blocked), its GPU has less to do for it, and a device or server in its \
               path is out of its own normal (await_ratio and the floors in milliseconds) or answers nothing; all of it lasts \
-              for_ns. Ends after clear_ns.",
+              for_ns. Ends after clear_ns. background: others move that part of the bytes; cache_thrash: refault of what is \
+              read is read again and more than normally; metadata: the mean read is below small_read.",
     silent: "A wait without a late device (a reader at its own io.max), a sync (that is raid_rebuild_impact), a checkpoint of \
              the workload's own, a driver wait.",
     advice: "Look at the named device or server; move the neighbour that floods it; drain the node if it answers nothing.",
@@ -187,10 +196,12 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
     let share = rate.zip(most).map(|(rate, most)| rate / most.max(f64::MIN_POSITIVE));
     let behind = in_flight >= ALWAYS_BUSY && share.is_some_and(|share| share < SLOW);
     let others = others(view, device, rate);
+    let thrashes = kind::thrashes(view);
     if let (Some(share), Some(others)) = (share, others)
         && share >= OWN_LIMIT
         && others < policy.io_stall.background.as_fraction()
         && !late
+        && thrashes.is_none()
     {
         return Err(reject(format!(
             "it gives {} % of the most it was seen to give, and the workload takes it: its own demand",
@@ -211,15 +222,21 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
     evidence.extend(others.map(|share| plain("of its bytes are not the workload's", name, share * 100.0, "%")));
     evidence.extend(share.map(|share| plain("throughput, of the most it was seen to give", name, share * 100.0, "%")));
     evidence.push(plain("requests in flight, on average", name, in_flight, "requests"));
+    // Whose I/O it is comes before what kind of I/O it is.
+    let kind = if background { None } else { thrashes.or_else(|| kind::small(view, name, signals)) };
+    let (kind, more) = kind.map_or((None, String::new()), |Kind { variant, says, evidence: shown }| {
+        evidence.extend(shown);
+        (Some(variant), says)
+    });
     Ok(Trouble {
         says: format!(
-            "{object} answers in {} ms, normal {} ms{}",
+            "{object} answers in {} ms, normal {} ms{}{more}",
             Micro::from_f64(latency.value),
             Micro::from_f64(latency.normal),
             if background { ", under I/O that is not the workload's" } else { "" }
         ),
         object,
-        variant: if background { "background" } else { "late" },
+        variant: if background { "background" } else { kind.unwrap_or("late") },
         cause: if background { Cause::BackgroundIo } else { Cause::Storage },
         onset: latency.onset.unwrap_or(view.host.now),
         pressure,
@@ -247,15 +264,20 @@ fn server(view: &View<'_>, point: &str) -> Result<Trouble, Rejected> {
         let late = signals.latency.latest().is_some_and(|latency| latency >= view.policy.io_stall.await_remote_ms);
         if late || view.active {
             let blame = attribution::gates(view, point, signals, view.policy.io_stall.await_ratio);
-            if let Ok(Blame { object, confidence, pressure, latency, evidence }) = blame {
+            if let Ok(Blame { object, confidence, pressure, latency, mut evidence }) = blame {
+                let kind = kind::small(view, point, signals);
+                let more = kind.as_ref().map_or("", |kind| kind.says.as_str());
+                let says = format!(
+                    "the server of {object} answers in {} ms, normal {} ms{more}",
+                    Micro::from_f64(latency.value),
+                    Micro::from_f64(latency.normal)
+                );
+                let variant = kind.as_ref().map_or("server_late", |kind| kind.variant);
+                evidence.extend(kind.into_iter().flat_map(|kind| kind.evidence));
                 return Ok(Trouble {
-                    says: format!(
-                        "the server of {object} answers in {} ms, normal {} ms",
-                        Micro::from_f64(latency.value),
-                        Micro::from_f64(latency.normal)
-                    ),
+                    says,
                     object,
-                    variant: "server_late",
+                    variant,
                     cause: Cause::Network,
                     onset: latency.onset.unwrap_or(view.host.now),
                     pressure,
@@ -345,6 +367,12 @@ fn advice(variant: &str, object: &str) -> String {
     match variant {
         "stuck" => format!(
             "look for the drive's errors (`dmesg`, `smartctl -a /dev/{object}`, /sys/block/{object}/inflight); drain the node if it does not come back"
+        ),
+        "cache_thrash" => format!(
+            "give the workload's cgroup room for its files (memory.high, memory.max), shrink what is read at once, or copy the data set to a local drive that is faster than {object}"
+        ),
+        "metadata" => format!(
+            "pack small files (tar shards, a database, a cache on a local drive): {object} answers each of them late; look at what else loads it"
         ),
         "background" => format!(
             "find who else uses {object} (`iotop -o`, io.stat of the other cgroups) and limit it with io.max, or move one of the two"

@@ -11,6 +11,7 @@ use crate::window::Window;
 use crate::{Policy, entries};
 use host::HostSignals;
 
+pub(crate) mod activity;
 pub(crate) mod busy;
 pub(crate) mod checkpoints;
 pub(crate) mod device;
@@ -20,6 +21,7 @@ pub(crate) mod exact;
 pub(crate) mod host;
 pub(crate) mod node;
 pub(crate) mod pcie;
+pub(crate) mod sharing;
 mod storage;
 
 pub(crate) use engines::EngineSignals;

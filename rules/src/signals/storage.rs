@@ -27,6 +27,9 @@ pub(crate) struct StorageSignals {
     /// Bytes per second.
     #[serde(default = "throughput")]
     pub(crate) throughput: Track,
+    /// Bytes per read, of the last block.
+    #[serde(default)]
+    pub(crate) read_size: Last,
     /// Requests are out and none has come back, since.
     #[serde(default)]
     pub(crate) stuck_since: Option<Nanos>,
@@ -41,12 +44,38 @@ fn throughput() -> Track {
     Track::new(Worse::Lower, ENOUGH_SECONDS)
 }
 
+/// A mean that only the last block tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Last {
+    sum: f64,
+    weight: f64,
+    value: Option<f64>,
+}
+
+impl Last {
+    fn add(&mut self, (amount, per): (f64, f64)) {
+        (self.sum, self.weight) = (self.sum + amount, self.weight + per);
+    }
+
+    fn close(&mut self) {
+        self.value = (self.weight >= ENOUGH_OPERATIONS).then(|| self.sum / self.weight);
+        (self.sum, self.weight) = (0.0, 0.0);
+    }
+
+    pub(crate) const fn last(&self) -> Option<f64> {
+        self.value
+    }
+}
+
 /// What happened between two readings of a device.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     operations: f64,
     millis: f64,
     bytes: f64,
+    /// Bytes that were read, and in how many reads.
+    read: (f64, f64),
     /// Requests are out, and nothing was done in all the time between.
     stuck: bool,
 }
@@ -57,6 +86,7 @@ impl StorageSignals {
             latency: Track::new(Worse::Higher, ENOUGH_OPERATIONS),
             in_flight: Track::new(Worse::Higher, ENOUGH_SECONDS),
             throughput: throughput(),
+            read_size: Last::default(),
             stuck_since: None,
             sync_since: None,
             synced: None,
@@ -68,6 +98,7 @@ impl StorageSignals {
         self.latency.add(step.millis, step.operations);
         self.in_flight.add(step.millis / 1e3, seconds);
         self.throughput.add(step.bytes, seconds);
+        self.read_size.add(step.read);
         self.stuck_since = step.stuck.then(|| self.stuck_since.unwrap_or(now.saturating_sub(between)));
     }
 
@@ -75,11 +106,13 @@ impl StorageSignals {
         self.latency.close(start, healthy, policy);
         self.in_flight.close(start, healthy, policy);
         self.throughput.close(start, healthy, policy);
+        self.read_size.close();
     }
 
     /// Keeps the own normal and drops the present.
     pub(super) fn rest(&mut self) {
         [&mut self.latency, &mut self.in_flight, &mut self.throughput].into_iter().for_each(Track::rest);
+        self.read_size = Last::default();
         (self.sync_since, self.synced, self.stuck_since) = (None, None, None);
     }
 }
@@ -139,7 +172,7 @@ impl Signals {
             };
             let read = delta(|fs| fs.read.copied().map(|bytes| bytes.0)).unwrap_or(0.0);
             let stuck = operations <= 0.0 && mount.unanswered.copied().is_some_and(|requests| requests > 0);
-            let step = Step { operations, millis: nanos / 1e6, bytes: read, stuck };
+            let step = Step { operations, millis: nanos / 1e6, bytes: read, read: (read, operations), stuck };
             self.mounts.entry(mount.point.clone()).or_insert_with(StorageSignals::new).add(step, between, now);
         }
     }
@@ -147,15 +180,17 @@ impl Signals {
 
 /// What happened between two lines of diskstats; the millisecond counters wrap at 2^32.
 fn step(before: &IoCounters, after: &IoCounters) -> Option<Step> {
-    let operations = after.reads.checked_sub(before.reads)?.checked_add(after.writes.checked_sub(before.writes)?)?;
-    let sectors = after.sectors_read.checked_sub(before.sectors_read)?;
-    let sectors = sectors.checked_add(after.sectors_written.checked_sub(before.sectors_written)?)?;
+    let reads = after.reads.checked_sub(before.reads)?;
+    let operations = reads.checked_add(after.writes.checked_sub(before.writes)?)?;
+    let sectors_read = after.sectors_read.checked_sub(before.sectors_read)?;
+    let sectors = sectors_read.checked_add(after.sectors_written.checked_sub(before.sectors_written)?)?;
     let millis =
         u64::from(after.read_ms.wrapping_sub(before.read_ms)) + u64::from(after.write_ms.wrapping_sub(before.write_ms));
     Some(Step {
         operations: to_f64(operations),
         millis: to_f64(millis),
         bytes: to_f64(sectors) * 512.0,
+        read: (to_f64(sectors_read) * 512.0, to_f64(reads)),
         stuck: operations == 0 && after.in_flight > 0 && before.in_flight > 0,
     })
 }

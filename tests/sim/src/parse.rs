@@ -31,6 +31,7 @@ const VERBS: &[Verb] = &[
     ("slot", crate::pcie::slot),
     ("switch", crate::pcie::switch),
     ("reads", reads),
+    ("record", record),
     ("at", |s, w| events::at(s, w, false)),
     ("fault", |s, w| w.need("at").and_then(|()| events::at(s, w, true))),
     ("expect", expect),
@@ -165,6 +166,14 @@ fn gpu(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
             other => return Err(words.error(format!("`{other}`: a gpu has model, limit, gpm"))),
         }
     }
+    Ok(())
+}
+
+/// `record GPU OWNER`: the scheduler's word that somebody has it.
+fn record(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
+    let gpus = words.gpus(s.gpus.count)?;
+    let owner = words.take("the owner")?;
+    s.records.extend(gpus.into_iter().map(|gpu| (gpu, owner.clone())));
     Ok(())
 }
 

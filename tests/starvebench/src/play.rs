@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuprod::pipeline::Pipeline;
-use gpuprod_rules::{Bucket, Part, Policy, UnitJudgement};
+use gpuprod_rules::{Allocation, Bucket, Part, Policy, UnitJudgement};
 use gpuprod_sim::{Running, Scenario, Ticks};
 use gpuprod_snapshot::units::to_f64;
 
@@ -54,6 +54,18 @@ pub(crate) fn policy(without: &[&str]) -> Result<Policy, String> {
     serde_json::from_value(serde_json::json!({ "without": without })).map_err(|error| error.to_string())
 }
 
+/// The thresholds, and what the scenario's operator says of the node.
+fn told(policy: &Policy, scenario: &Scenario) -> Policy {
+    let mut policy = policy.clone();
+    let record = |(gpu, owner): &(usize, String)| Allocation {
+        gpu: gpu.to_string(),
+        owner: owner.clone(),
+        ..Allocation::default()
+    };
+    policy.declared.allocations.extend(scenario.records.iter().map(record));
+    policy
+}
+
 /// Plays a variant with a seed.
 pub(crate) fn play(variant: &Variant, seed: Option<u64>, policy: &Policy) -> Result<Play, String> {
     let scenario = variant.scenario(seed)?;
@@ -69,7 +81,7 @@ pub(crate) fn play(variant: &Variant, seed: Option<u64>, policy: &Policy) -> Res
         productive: BTreeMap::new(),
     };
     let (mut alerts, mut naive) = (Alerts::default(), Naive::all());
-    let mut pipeline = Pipeline::new(policy.clone());
+    let mut pipeline = Pipeline::new(told(policy, &scenario));
     let (mut ticks, mut healthy) = (scenario.ticks(), without.run());
     let mut second = 0;
     while let Some(tick) = ticks.next() {

@@ -1,0 +1,175 @@
+//! Ranks of one workload on one node: which of them waits for which.
+//!
+//! Ranks that work in step wait for the slowest of them, in a kernel that stays resident: full utilization, and a
+//! silicon that does less than it normally does. Whoever waits like that is a victim. The one that does not is what the
+//! others wait for, if there is exactly one.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use gpuprod_snapshot::units::Nanos;
+
+use crate::Policy;
+use crate::facts::{Demand, UnitFacts};
+use crate::kin::groups;
+
+/// What a unit is to the others of its workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Peers {
+    /// It waits for another rank: resident, and less active than it normally is.
+    pub(crate) waits: bool,
+    /// The one that it waits for.
+    pub(crate) laggard: Option<Laggard>,
+    /// Why none can be named.
+    pub(crate) why: &'static str,
+}
+
+/// The rank that holds the others up.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Laggard {
+    pub(crate) name: String,
+    pub(crate) kind: Lag,
+    pub(crate) util: f64,
+    /// Its activity, as a part of its own normal, and the median of those that wait for it.
+    pub(crate) activity: f64,
+    pub(crate) others: f64,
+    /// How long it has run; a rank that was just started warms up.
+    pub(crate) age: Option<Nanos>,
+}
+
+/// How it lags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lag {
+    /// Its clocks are held down.
+    Throttled,
+    /// Nothing runs on it from time to time: what feeds it is late.
+    Starved,
+    /// It works as it always does, all the time, while the others have less to do.
+    Slow,
+}
+
+impl Lag {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::Starved => "starved",
+            Self::Slow => "slow",
+        }
+    }
+}
+
+/// Whether two units are of one workload, as far as that is plain.
+pub(crate) fn is_kin(unit: &UnitFacts<'_>, other: &UnitFacts<'_>) -> bool {
+    let same = |own: &Option<String>, other: &Option<String>| own.is_some() && own == other;
+    other.id != unit.id
+        && (!unit.family.is_disjoint(&other.family)
+            || same(&unit.host.cgroup, &other.host.cgroup)
+            || same(&unit.owner, &other.owner))
+}
+
+/// What one rank shows.
+struct Rank {
+    throttled: bool,
+    util: f64,
+    /// Of its own normal.
+    activity: f64,
+}
+
+impl Rank {
+    /// Resident, free, and less active than it normally is.
+    fn waits(&self, policy: &Policy) -> bool {
+        !self.throttled
+            && self.util >= policy.straggler_local.resident.as_fraction()
+            && 1.0 - self.activity >= policy.starved_clear.as_fraction()
+    }
+}
+
+/// Tells each unit of the rank that it waits for.
+pub(crate) fn tell(facts: &mut [UnitFacts<'_>], now: Nanos, policy: &Policy) {
+    let waits = |unit: &UnitFacts<'_>| rank(unit).is_some_and(|rank| rank.waits(policy));
+    if facts.len() < 2 || !facts.iter().any(waits) {
+        return;
+    }
+    let groups = groups(facts);
+    for first in 0..facts.len() {
+        let members: Vec<usize> = (first..facts.len()).filter(|at| groups.get(*at) == Some(&first)).collect();
+        if members.len() < 2 {
+            continue;
+        }
+        let peers = within(facts, &members, now, policy);
+        for (at, peers) in members.into_iter().zip(peers) {
+            if let Some(unit) = facts.get_mut(at) {
+                unit.peers = peers;
+            }
+        }
+    }
+}
+
+fn within(facts: &[UnitFacts<'_>], members: &[usize], now: Nanos, policy: &Policy) -> Vec<Peers> {
+    let units: Vec<&UnitFacts<'_>> = members.iter().filter_map(|at| facts.get(*at)).collect();
+    let ranks: Vec<Option<Rank>> = units.iter().map(|unit| rank(unit)).collect();
+    let waits = |rank: &Option<Rank>| rank.as_ref().is_some_and(|rank| rank.waits(policy));
+    let waiting: Vec<bool> = ranks.iter().map(waits).collect();
+    let found = laggard(&units, &ranks, &waiting, now, policy);
+    let tell = |waits: &bool| Peers {
+        waits: *waits,
+        laggard: found.as_ref().ok().filter(|_| *waits).cloned(),
+        why: found.as_ref().err().copied().unwrap_or_default(),
+    };
+    waiting.iter().map(tell).collect()
+}
+
+fn rank(unit: &UnitFacts<'_>) -> Option<Rank> {
+    let activity = unit.activity?;
+    Some(Rank { throttled: unit.throttled, util: unit.usage.block.util?, activity: activity.ratio() })
+}
+
+/// The one rank that does not wait and has a reason of its own.
+fn laggard(
+    units: &[&UnitFacts<'_>],
+    ranks: &[Option<Rank>],
+    waiting: &[bool],
+    now: Nanos,
+    policy: &Policy,
+) -> Result<Laggard, &'static str> {
+    let limits = &policy.straggler_local;
+    if units.iter().any(|unit| unit.demand == Demand::Met) {
+        return Err("its engine has nothing to do: ranks without work poll");
+    }
+    let mut waiters: Vec<f64> = ranks
+        .iter()
+        .zip(waiting)
+        .filter(|(_, waits)| **waits)
+        .filter_map(|(rank, _)| Some(rank.as_ref()?.activity))
+        .collect();
+    if waiters.is_empty() {
+        return Err("no rank waits");
+    }
+    let others = crate::baseline::median(&mut waiters);
+    let least =
+        ranks.iter().zip(waiting).filter(|(_, waits)| **waits).filter_map(|(rank, _)| Some(rank.as_ref()?.util));
+    let least = least.fold(1.0, f64::min);
+    let mut found = None;
+    for ((unit, rank), _) in units.iter().zip(ranks).zip(waiting).filter(|(_, waits)| !**waits) {
+        let Some(rank) = rank else { return Err("not every rank's activity is known against its own normal") };
+        let kind = if rank.throttled {
+            Lag::Throttled
+        } else if rank.util <= least - limits.gap.as_fraction() {
+            Lag::Starved
+        } else if rank.activity >= others * limits.ratio {
+            Lag::Slow
+        } else {
+            continue;
+        };
+        if found.is_some() {
+            return Err("more than one rank does not wait");
+        }
+        found = Some((unit, kind, rank));
+    }
+    let (unit, kind, rank) = found.ok_or("all ranks wait alike: what they wait for is not on this node")?;
+    let writes = unit.usage.writes.since();
+    if unit.checkpoint || writes.is_some_and(|since| now.saturating_sub(since) < policy.io_stall.checkpoint_ns) {
+        return Err("the rank that the others wait for writes a checkpoint");
+    }
+    Ok(Laggard { name: unit.name.clone(), kind, util: rank.util, activity: rank.activity, others, age: unit.age })
+}
