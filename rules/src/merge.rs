@@ -111,7 +111,7 @@ pub(crate) fn findings(holds: &Holds, units: &[UnitFacts<'_>]) -> Vec<Finding> {
             let speaking = claims
                 .iter()
                 .filter(|(.., active)| (active.claim.severity > Severity::Info) == (worst > Severity::Info));
-            let (root, _, lead) = speaking.clone().min_by_key(|(rule, unit, active)| {
+            let (root, first, lead) = speaking.clone().min_by_key(|(rule, unit, active)| {
                 (rank(*rule), core::cmp::Reverse(active.claim.severity), (*unit).clone())
             })?;
             let mut holders: Vec<Holder> = Vec::new();
@@ -136,8 +136,10 @@ pub(crate) fn findings(holds: &Holds, units: &[UnitFacts<'_>]) -> Vec<Finding> {
             };
             let lost = Nanos(victims.iter().map(|unit| lost(unit)).fold(0, u64::saturating_add));
             let mut evidence = claim.evidence;
-            for (_, _, active) in speaking.clone().filter(|(rule, ..)| rule != root) {
-                for more in &active.claim.evidence {
+            // One claim of each rule is enough: eight victims of one array show the same eight times.
+            for rule in &also {
+                let its = |own: bool| claims.iter().find(|claim| claim.0 == *rule && (!own || claim.1 == *first));
+                for more in its(true).or(its(false)).into_iter().flat_map(|(.., active)| &active.claim.evidence) {
                     let new = evidence.iter().all(|known| known.what != more.what || known.of != more.of);
                     if new && evidence.len() < MOST_EVIDENCE {
                         evidence.push(more.clone());
