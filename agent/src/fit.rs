@@ -5,7 +5,7 @@
 
 use gpuprod_rules::node::fit::{self, Seen};
 pub use gpuprod_rules::node::{Reason, Verdict};
-use gpuprod_rules::{Class, Policy};
+use gpuprod_rules::{Class, Policy, Serving};
 use serde::Serialize;
 
 use crate::check::{self, By};
@@ -63,6 +63,8 @@ pub struct Fit {
     pub productive: f64,
     /// Whole GPUs' worth of time that is lost now.
     pub lost: f64,
+    /// Load and room of the node's serving engines.
+    pub engines: Vec<Serving>,
 }
 
 /// What to print on stdout, and the code, when the command line itself is wrong; none when it asked for no fit. What
@@ -91,7 +93,15 @@ impl Fit {
     #[must_use]
     pub fn unknown(why: &str) -> Self {
         let reasons = vec![Reason { verdict: Verdict::CannotTell, says: text::clean(why), since: None }];
-        Self { verdict: Verdict::CannotTell, reasons, by: None, units: 0, productive: 0.0, lost: 0.0 }
+        Self {
+            verdict: Verdict::CannotTell,
+            reasons,
+            by: None,
+            units: 0,
+            productive: 0.0,
+            lost: 0.0,
+            engines: Vec::new(),
+        }
     }
 
     /// Of a frame. A running agent's verdict stands for a while ([`gpuprod_rules::node::fit`]); alone, it is what can
@@ -129,7 +139,8 @@ impl Fit {
         let whole = |unit: &gpuprod_rules::UnitJudgement| f64::from(unit.slices) / f64::from(unit.slices_whole.max(1));
         let productive = units.iter().fold(0.0, |sum, unit| sum + unit.weight.w.as_fraction() * whole(unit));
         let lost = units.iter().fold(0.0, |sum, unit| sum + lost(unit));
-        Self { verdict, reasons, by: Some(by), units: units.len(), productive, lost }
+        let engines = judgement.serving.clone();
+        Self { verdict, reasons, by: Some(by), units: units.len(), productive, lost, engines }
     }
 
     /// What is printed, and the exit code.

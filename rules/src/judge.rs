@@ -19,7 +19,8 @@ use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
 use crate::{
-    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, Tenancy, externality, merge, vital,
+    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, Tenancy, externality, merge, serving,
+    vital,
 };
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
@@ -121,6 +122,7 @@ impl Judge {
         let facts = gather.all(&mut self.units, &self.policy);
         let md = self.window.value(Source::Md, |tick| &tick.md).get().copied();
         let block = self.window.value(Source::Block, |tick| &tick.block).get().copied();
+        let engines = self.window.value(Source::Engine, |tick| &tick.engine).get().copied();
         let around = Around {
             cpu: self.window.value(Source::Cpu, |tick| &tick.cpu).get().copied(),
             net: self.window.value(Source::Net, |tick| &tick.net).get().copied(),
@@ -176,6 +178,7 @@ impl Judge {
             findings,
             rules: reports,
             probes,
+            serving: serving::all(&self.signals, (engines, &facts), now.boottime, &self.policy),
             vitals: vital::all(&self.signals, now.boottime, &self.policy),
             node,
         }

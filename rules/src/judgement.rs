@@ -8,7 +8,7 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::node::NodeJudgement;
-use crate::{Bucket, Cause, Class, Micro, Part, RuleId, State, Vital, Weight};
+use crate::{Bucket, Cause, Class, Micro, Part, RuleId, Serving, State, Vital, Weight};
 
 /// The identity of an accounting unit: the UUID of a GPU or MIG instance, `GPU-…/rest` for the unpartitioned
 /// rest of a GPU, or its PCI address when the UUID was never known.
@@ -41,6 +41,9 @@ pub struct Judgement {
     /// What was learnt, beside what is.
     #[serde(default)]
     pub vitals: Vec<Vital>,
+    /// Engines as capacity planning sees them.
+    #[serde(default)]
+    pub serving: Vec<Serving>,
     /// The node as a whole.
     #[serde(default)]
     pub node: NodeJudgement,

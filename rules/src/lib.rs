@@ -29,6 +29,7 @@ pub mod placement;
 mod policy;
 mod reading;
 mod rule;
+mod serving;
 mod signals;
 mod state;
 mod tenancy;
@@ -49,6 +50,7 @@ pub use ledger::Ledger;
 pub use number::{Micro, Part};
 pub use policy::{Allocation, Declared, Policy, Shape, Threshold};
 pub use rule::{Claim, Outcome, RULES, Rule, Text, View};
+pub use serving::Serving;
 pub use tenancy::{ClassRule, Tenancy, TenantBy, like};
 pub use vital::{Vital, VitalKind};
 pub use words::{

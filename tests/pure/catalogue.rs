@@ -13,8 +13,8 @@ use gpuprod::sink::prometheus::{Form, page};
 use gpuprod::store::Status;
 use gpuprod_rules::node::{Residual, Resource, Room};
 use gpuprod_rules::{
-    Bucket, Cause, Class, External, Judge, Judgement, Ledger, Micro, Part, Policy, Progress, RuleId, State, Weight,
-    WeightSource,
+    Bucket, Cause, Class, External, Judge, Judgement, Ledger, Micro, Part, Policy, Progress, RuleId, Serving, State,
+    Weight, WeightSource,
 };
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Stamp, Tick};
@@ -134,6 +134,21 @@ fn whole(judgement: &mut Judgement) {
             unread: Vec::new(),
         })
         .collect();
+    judgement.serving = vec![Serving {
+        engine: "http://127.0.0.1:8000/metrics".into(),
+        gpus: 8,
+        arrivals: Some(Micro(5_500_000)),
+        burst: Micro(1_500_000),
+        prefill: Some(Micro(20_000_000_000)),
+        decode: Some(Micro(2_400_000_000)),
+        load: Some(Micro(450_000)),
+        kv_tokens: Some(Micro(1_400_000_000)),
+        kv_requests: Some(Micro(140_000_000)),
+        gpus_prefill: Some(Micro(1_200_000)),
+        gpus_decode: Some(Micro(5_400_000)),
+        gpus_kv: Some(Micro(4_000_000)),
+        ..Serving::default()
+    }];
 }
 
 /// An alert about something else than the node's rules say, and an Alertmanager that takes posts.

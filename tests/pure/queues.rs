@@ -68,3 +68,58 @@ fn a_broken_promise_is_a_finding_and_a_kept_one_is_none() {
         assert!(first.is_none_or(|second| second > 480), "the ramp begins at 8 minutes, not {first:?}");
     }
 }
+
+/// How bursty requests are, against figures that were computed from the traces themselves: the busiest minute of a hundred
+/// has 1.5 (chat) and 3.8 (code) times the mean.
+#[test]
+fn bursts_of_the_azure_traces_are_those_of_the_traces() {
+    for (trace, published) in [("azure_conv", 1.5), ("azure_code", 3.8)] {
+        let text = format!("scenario burst\nlength 55m\ngpu 1\nengine e gpus 0 traffic {trace} kv 400000 power 500W");
+        let scenario = Scenario::parse(&text).unwrap();
+        let mut pipeline = Pipeline::default();
+        let mut last = None;
+        for tick in scenario.ticks() {
+            last = pipeline.feed(&tick).judgement.serving.first().cloned();
+        }
+        let engine = last.unwrap();
+        println!("{trace}: {:.2} times the mean (published {published})", engine.burst.as_f64());
+        assert!(engine.burst_learnt && (engine.burst.as_f64() / published - 1.0).abs() < 0.15, "{engine:?}");
+    }
+}
+
+/// The capacity that is learnt is what the simulated engine does at its limit, and half of the requests are half of the load.
+#[test]
+fn an_engine_that_was_at_its_limit_has_a_capacity_and_its_room_is_known() {
+    // Two thousand tokens a second at its limit for three minutes, then a load of forty in a hundred.
+    let text = "scenario room\nlength 12m\nnoise 1%\ngpu 2\n\
+                engine e gpus 0-1 rate 2000tok/s prompt 5000tok/s hits 20% running 32 waiting 3 kv 80% power 500W\n\
+                at 4m set e rate 800tok/s prompt 2000tok/s running 12 waiting 0 kv 30%\n\
+                at 8m set e rate 1700tok/s prompt 4250tok/s running 27 waiting 0 kv 70%";
+    let mut pipeline = Pipeline::default();
+    let mut seen = Vec::new();
+    for (second, tick) in Scenario::parse(text).unwrap().ticks().enumerate() {
+        let frame = pipeline.feed(&tick);
+        let breach = frame
+            .judgement
+            .findings
+            .iter()
+            .any(|finding| finding.rule == RuleId::HeadroomBreach && finding.variant.as_deref() == Some("burst"));
+        if [470, 700].contains(&second) {
+            seen.push((frame.judgement.serving.first().cloned().unwrap(), breach));
+        }
+    }
+    let near = |value: Option<gpuprod_rules::Micro>, want: f64| {
+        assert!(value.is_some_and(|value| (value.as_f64() / want - 1.0).abs() < 0.06), "{value:?} is not {want}");
+    };
+    let [(calm, false), (busy, true)] = &seen[..] else { panic!("{seen:#?}") };
+    near(calm.decode, 2000.0);
+    near(calm.prefill, 4000.0);
+    near(calm.load, 0.4);
+    // Prior burst 1.5: two GPUs, four tenths of them, and half of that again.
+    near(calm.gpus_decode, 1.2);
+    near(calm.gpus_kv, 0.9);
+    // 30 % of 524,288 slots over twelve requests.
+    near(calm.kv_tokens, 13_107.0);
+    near(calm.kv_requests, 40.0);
+    near(busy.load, 0.85);
+}

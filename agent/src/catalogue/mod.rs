@@ -16,6 +16,7 @@ mod node;
 mod pci;
 mod rule;
 mod self_;
+mod serving;
 mod store;
 mod tenant;
 
@@ -62,6 +63,7 @@ const ROOMS: &[&[Metric]] = &[
     alert::METRICS,
     node::METRICS,
     engine::METRICS,
+    serving::METRICS,
     md::METRICS,
     block::METRICS,
     host::METRICS,

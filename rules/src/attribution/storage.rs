@@ -157,6 +157,14 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
             Micro::from_f64(ratio)
         ));
     }
+    if let Some(usual) = signals.by_load.usual().filter(|usual| latency.value < ratio * usual.latency) {
+        return Err(format!(
+            "latency {} ms is what it shows at this load without anybody suffering: {} ms ({} blocks)",
+            Micro::from_f64(latency.value),
+            Micro::from_f64(usual.latency),
+            usual.n
+        ));
+    }
     let waiting = if view.host.signals.mounts.contains_key(name) {
         signals.in_flight.deviation(view.policy).map_or(0.0, |now| now.value)
     } else {

@@ -2,11 +2,14 @@
 
 use alloc::format;
 
+use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::units::Nanos;
 
 use super::queueing::{claim, evidence, fresh};
 use super::{Claim, Outcome, Text, View};
 use crate::policy::table::thresholds;
+use crate::serving::{self, Room};
+use crate::signals::engine_load::EngineLoad;
 use crate::{Evidence, Micro, Part, Severity};
 
 thresholds! {
@@ -17,7 +20,13 @@ thresholds! {
         queued: Part = Part(200_000), Part(0)..=Part::ONE;
         /// Blocks of 5 s, of the last twelve, that must show it.
         blocks: u32 = 8, 1..=12;
-        /// Nobody may have come for so long before it is called over-reserved (information).
+        /// How many times its mean the busiest minute of a hundred has, as long as half an hour of the engine's own requests
+        /// was not seen (Azure conversation trace: 1.5; its code trace has 3.8).
+        burst: f64 = 1.5, 1.0..=100.0;
+        /// Room that is so many times what a burst takes is more than anybody needs.
+        spare: f64 = 2.0, 1.0..=100.0;
+        /// Nobody may have come, or there must have been that much room, for so long before it is called over-reserved
+        /// (information).
         over_reserved_ns: Nanos = Nanos::from_secs(86_400), Nanos::from_secs(3_600)..=Nanos::from_secs(2_592_000);
         /// How long it must last.
         for_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
@@ -27,13 +36,17 @@ thresholds! {
 }
 
 pub(super) const TEXT: Text = Text {
-    means: "The engine has no room left for bursts: requests spend a material share of their time in its queue (queue_share, information); or \
-            it has had nothing to do for a day (over_reserved, information).",
-    inputs: "Histograms of queue time and of whole requests, running and waiting requests of the engine's page.",
-    formula: "queue_share: the mean queue time is queued of the mean request and more, in blocks of the last twelve blocks, over \
-              for_ns. over_reserved: no request for over_reserved_ns. Ends after clear_ns.",
+    means: "The engine has no room left for bursts: what it has left of its capacity is less than a burst takes (burst, information), \
+            or requests spend a material share of their time in its queue (queue_share, information); or it has had far more \
+            room than that, or nothing to do, for a day (over_reserved, information).",
+    inputs: "Tokens, running and waiting requests, histograms of queue time and of whole requests of the engine's page. Its \
+             capacity is learnt: what it did (90th percentile, prompts and generated tokens apart) while requests waited for ten \
+             seconds and nothing was wrong. So are its bursts: arrivals per minute, over four hours.",
+    formula: "burst: over a minute, capacity less load is below load times (burst - 1). queue_share: the mean queue time is queued \
+              of the mean request and more, in blocks of the last twelve blocks, over for_ns. over_reserved: no request, or spare \
+              times that room, for over_reserved_ns. Ends after clear_ns.",
     silent: "Short queues; an engine whose page shows no queue times.",
-    advice: "queue_share: add a replica before the next burst. over_reserved: fewer replicas, or another model beside it.",
+    advice: "burst, queue_share: add a replica before the next burst. over_reserved: fewer replicas, or another model beside it.",
     blind: "The capacity of an engine that was never at its limit; bursts longer than what was seen.",
 };
 
@@ -54,6 +67,23 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
             advice: TEXT.advice.into(),
             ..claim(view, engine, Severity::Info, since)
         });
+    }
+    if let Some(since) = load.roomy.0
+        && view.host.now.saturating_sub(since) >= rule.over_reserved_ns
+    {
+        let hours = view.host.now.saturating_sub(since).as_secs_f64() / 3600.0;
+        return Outcome::Claim(Claim {
+            variant: Some("over_reserved".into()),
+            summary: format!("more than twice the room that its bursts take, for {} h", Micro::from_f64(hours)),
+            evidence: alloc::vec![evidence("time with room to spare", &engine.url, hours, "h")],
+            advice: TEXT.advice.into(),
+            ..claim(view, engine, Severity::Info, since)
+        });
+    }
+    // To stay takes a little less than to enter.
+    let slack = if view.active { 1.2 } else { 1.0 };
+    if let Some(room) = serving::room(load, view.policy).filter(|room| room.usable < room.needed * slack) {
+        return tight(view, (engine, load), room);
     }
     if engine.queue_time.get().is_none() || engine.e2e.get().is_none() {
         return Outcome::Unsupported("the engine's page has no queue times".into());
@@ -84,5 +114,36 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         }],
         advice: TEXT.advice.into(),
         ..claim(view, engine, Severity::Info, view.host.now.saturating_sub(rule.for_ns))
+    })
+}
+
+/// What is left is less than a burst takes.
+fn tight(view: &View<'_>, (engine, load): (&Engine, &EngineLoad), room: Room) -> Outcome {
+    let (burst, learnt) = serving::burst(load, view.policy);
+    let percent = |part: f64| Micro::from_f64(libm::round(part * 100.0));
+    let most = load.capacity.most.unwrap_or_default();
+    let mut proof = alloc::vec![
+        evidence("load of the last minute, of its capacity", &engine.url, room.load * 100.0, "%"),
+        evidence("what a burst takes on top, of its capacity", &engine.url, room.needed * 100.0, "%"),
+        evidence(
+            "busiest minute of a hundred, over the mean",
+            &engine.url,
+            burst,
+            if learnt { "x" } else { "x (prior)" }
+        ),
+    ];
+    for (what, rate) in [("prompt tokens at its limit", most.prefill), ("generated tokens at its limit", most.decode)] {
+        proof.push(evidence(what, &engine.url, rate, "tok/s"));
+    }
+    Outcome::Claim(Claim {
+        variant: Some("burst".into()),
+        summary: format!(
+            "{} % of its capacity is in use, and a burst takes {} % more",
+            percent(room.load),
+            percent(room.needed)
+        ),
+        evidence: proof,
+        advice: TEXT.advice.into(),
+        ..claim(view, engine, Severity::Info, view.host.now.saturating_sub(view.policy.headroom_breach.for_ns))
     })
 }

@@ -4,18 +4,16 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 
 use gpuprod_snapshot::engine::Engine;
-use gpuprod_snapshot::units::{Nanos, to_f64};
+use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::exact::Exact;
+use super::work::{Prefix, work};
 use super::{ENOUGH_SECONDS, Signals};
 use crate::baseline::{Track, Worse};
 use crate::window::Window;
 use crate::{Policy, entries};
 
-/// Prompt tokens cost about a tenth of generated ones: prefill is bound by arithmetic and runs thousands of
-/// tokens a step, decode is bound by memory and runs one per sequence. A prior until both rates are learnt apart.
-const PREFILL_PER_DECODE: f64 = 10.0;
 /// The weight of a tick looks back so far: single seconds of a healthy engine are noisy.
 const TRAIL: Nanos = Nanos::from_secs(10);
 
@@ -24,7 +22,7 @@ const TRAIL: Nanos = Nanos::from_secs(10);
 pub(crate) struct EngineSignals {
     /// The baselines belong to this model.
     model: Option<String>,
-    /// Work per second (generated tokens, and prompt tokens at their discount), by batch: the power of two
+    /// Work per second (generated tokens, and computed prompt tokens at their discount), by batch: the power of two
     /// below the number of running requests. One sequence is slower than sixteen, and both are healthy.
     #[serde(with = "entries")]
     reference: BTreeMap<u32, Track>,
@@ -35,6 +33,9 @@ pub(crate) struct EngineSignals {
     /// What is booked of it.
     #[serde(default)]
     exact: Exact,
+    /// What its prefix cache spares it.
+    #[serde(default)]
+    prefix: Prefix,
 }
 
 impl Signals {
@@ -48,7 +49,7 @@ impl Signals {
             };
             let signals = self.engines.entry(engine.url.clone()).or_insert_with(EngineSignals::new);
             signals.step(before, engine, policy);
-            self.load.entry(engine.url.clone()).or_default().step(before, engine, policy);
+            self.load.entry(engine.url.clone()).or_default().step(before, engine, signals.computed(), policy);
         }
     }
 }
@@ -61,6 +62,7 @@ impl EngineSignals {
             ratio: Track::new(Worse::Lower, ENOUGH_SECONDS),
             trail: VecDeque::new(),
             exact: Exact::default(),
+            prefix: Prefix::default(),
         }
     }
 
@@ -97,7 +99,8 @@ impl EngineSignals {
         while self.trail.front().is_some_and(|(at, ..)| after.at.saturating_sub(*at) >= TRAIL) {
             self.trail.pop_front();
         }
-        let Some(work) = work(before, after) else {
+        self.prefix.see(before, after, seconds);
+        let Some(work) = work(before, after, self.prefix) else {
             // The counters are gone or began anew: nothing can be said of this step.
             return;
         };
@@ -130,6 +133,11 @@ impl EngineSignals {
         (self.is_fresh(now) && seconds > 0.0).then(|| sum / seconds)
     }
 
+    /// The part of the prompts that the prefix cache did not have lately.
+    pub(crate) fn computed(&self) -> f64 {
+        self.prefix.computed()
+    }
+
     /// Whether a page came within the trail.
     pub(crate) fn is_fresh(&self, now: Nanos) -> bool {
         self.trail.back().is_some_and(|(at, ..)| now.saturating_sub(*at) < TRAIL)
@@ -155,22 +163,5 @@ impl EngineSignals {
     /// Ordinary scatter of the ratio: progress within two of these is the normal itself.
     pub(crate) fn scatter(&self) -> f64 {
         self.ratio.spread().max(0.02)
-    }
-}
-
-/// Work between two pages of one engine; nothing when a counter is missing or stepped back (a restart).
-fn work(before: &Engine, after: &Engine) -> Option<f64> {
-    let delta = |before: &gpuprod_snapshot::Reading<u64>, after: &gpuprod_snapshot::Reading<u64>| match (
-        before.copied(),
-        after.copied(),
-    ) {
-        (Some(before), Some(after)) => after.checked_sub(before).map(Some),
-        _ => Some(None),
-    };
-    let generated = delta(&before.generation_tokens, &after.generation_tokens)?;
-    let prompt = delta(&before.prompt_tokens, &after.prompt_tokens)?;
-    match (generated, prompt) {
-        (None, None) => None,
-        (generated, prompt) => Some(to_f64(generated.unwrap_or(0)) + to_f64(prompt.unwrap_or(0)) / PREFILL_PER_DECODE),
     }
 }

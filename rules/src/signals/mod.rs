@@ -13,6 +13,7 @@ use host::HostSignals;
 
 pub(crate) mod activity;
 pub(crate) mod busy;
+mod by_load;
 pub(crate) mod checkpoints;
 pub(crate) mod device;
 pub(crate) mod engine_load;
@@ -23,6 +24,7 @@ pub(crate) mod node;
 pub(crate) mod pcie;
 pub(crate) mod sharing;
 mod storage;
+mod work;
 
 pub(crate) use engines::EngineSignals;
 pub(crate) use storage::StorageSignals;

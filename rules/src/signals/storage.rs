@@ -7,6 +7,7 @@ use gpuprod_snapshot::storage::{FsMount, IoCounters, MemberFlag, SyncState};
 use gpuprod_snapshot::units::{Nanos, to_f64};
 use serde::{Deserialize, Serialize};
 
+use super::by_load::ByLoad;
 use super::{ENOUGH_SECONDS, Signals};
 use crate::Policy;
 use crate::baseline::{Track, Worse};
@@ -30,6 +31,9 @@ pub(crate) struct StorageSignals {
     /// Bytes per read, of the last block.
     #[serde(default)]
     pub(crate) read_size: Last,
+    /// What latency is normal at which load.
+    #[serde(default)]
+    pub(crate) by_load: ByLoad,
     /// Requests are out and none has come back, since.
     #[serde(default)]
     pub(crate) stuck_since: Option<Nanos>,
@@ -87,6 +91,7 @@ impl StorageSignals {
             in_flight: Track::new(Worse::Higher, ENOUGH_SECONDS),
             throughput: throughput(),
             read_size: Last::default(),
+            by_load: ByLoad::default(),
             stuck_since: None,
             sync_since: None,
             synced: None,
@@ -107,12 +112,15 @@ impl StorageSignals {
         self.in_flight.close(start, healthy, policy);
         self.throughput.close(start, healthy, policy);
         self.read_size.close();
+        let latest = self.latency.latest().zip(self.in_flight.latest()).zip(self.throughput.latest());
+        self.by_load.close(latest.map(|((latency, in_flight), bytes)| (latency, in_flight, bytes)), healthy);
     }
 
     /// Keeps the own normal and drops the present.
     pub(super) fn rest(&mut self) {
         [&mut self.latency, &mut self.in_flight, &mut self.throughput].into_iter().for_each(Track::rest);
         self.read_size = Last::default();
+        self.by_load.rest();
         (self.sync_since, self.synced, self.stuck_since) = (None, None, None);
     }
 }

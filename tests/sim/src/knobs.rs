@@ -8,6 +8,7 @@ impl Knobs {
         Self {
             rate: if engine { 1200.0 } else { 0.0 },
             prompt: if engine { 3000.0 } else { 0.0 },
+            hits: 0.3,
             running: if engine { 16.0 } else { 0.0 },
             waiting: 0.0,
             kv: if engine { 0.6 } else { 0.0 },
@@ -38,6 +39,7 @@ type Knob = (&'static str, Unit, fn(&mut Knobs) -> &mut f64);
 const KNOBS: &[Knob] = &[
     ("rate", Unit::TokensPerSecond, |k| &mut k.rate),
     ("prompt", Unit::TokensPerSecond, |k| &mut k.prompt),
+    ("hits", Unit::Fraction, |k| &mut k.hits),
     ("running", Unit::Count, |k| &mut k.running),
     ("waiting", Unit::Count, |k| &mut k.waiting),
     ("kv", Unit::Fraction, |k| &mut k.kv),

@@ -102,6 +102,8 @@ pub struct Knobs {
     pub rate: f64,
     /// Prompt tokens per second.
     pub prompt: f64,
+    /// Share of them that the prefix cache has.
+    pub hits: f64,
     /// Requests running.
     pub running: f64,
     /// Requests waiting.

@@ -1,6 +1,7 @@
 //! The load of an engine over the last two minutes, as its page told it second by second: what queues, whether it
 //! grows, how full the cache is, whether anything moves. Gathered once per engine, looked at by several rules.
 
+pub(crate) mod capacity;
 pub(crate) mod latency;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use gpuprod_snapshot::{Missing, Reading};
 use serde::{Deserialize, Serialize};
 
 use crate::{Part, Policy};
+use capacity::Capacity;
 use latency::Latencies;
 use trend::Trend;
 
@@ -32,6 +34,9 @@ pub(crate) struct Second {
     pub(crate) kv: Option<Part>,
     pub(crate) generated: u32,
     pub(crate) prompt: u32,
+    /// Prompt tokens that the prefix cache did not have.
+    #[serde(default)]
+    pub(crate) computed: f64,
     pub(crate) finished: u32,
     pub(crate) preempted: Option<u32>,
 }
@@ -77,6 +82,15 @@ pub(crate) struct EngineLoad {
     pub(crate) accelerating: bool,
     pub(crate) growing: Since,
     pub(crate) latencies: Latencies,
+    /// What it can do and what it is asked for.
+    #[serde(default)]
+    pub(crate) capacity: Capacity,
+    /// It has had far more room than its bursts take.
+    #[serde(default)]
+    pub(crate) roomy: Since,
+    /// Tokens that its KV cache holds.
+    #[serde(default)]
+    slots: Option<u64>,
 }
 
 fn held(reading: &Reading<u64>) -> Option<u32> {
@@ -92,8 +106,8 @@ fn grown(before: &Reading<u64>, after: &Reading<u64>) -> Option<u32> {
 }
 
 impl EngineLoad {
-    /// Takes in two pages that follow each other.
-    pub(crate) fn step(&mut self, before: &Engine, after: &Engine, policy: &Policy) {
+    /// Takes in two pages that follow each other. `computed` is the part of the prompts that the prefix cache did not have.
+    pub(crate) fn step(&mut self, before: &Engine, after: &Engine, computed: f64, policy: &Policy) {
         let asked = self.seconds.back().is_some_and(|last| last.running > 0 || last.waiting > 0);
         self.silent.mark(after.page.missing() == Some(Missing::TimedOut) && asked, before.at);
         if after.page.get().is_none() {
@@ -108,8 +122,9 @@ impl EngineLoad {
             grown(&before.preemptions, &after.preemptions),
         ) else {
             // Its counters began anew: another process.
-            let latencies = core::mem::take(&mut self.latencies);
-            *self = Self { latencies, process: self.process, replaced: Some(after.at), ..Self::default() };
+            let mut fresh = self.kept();
+            (fresh.process, fresh.replaced) = (self.process, Some(after.at));
+            *self = fresh;
             return;
         };
         let kv = after.kv_usage.copied().map(|usage| Part::from_fraction(usage.as_fraction()));
@@ -122,9 +137,14 @@ impl EngineLoad {
             kv,
             generated,
             prompt,
+            computed: f64::from(prompt) * computed,
             finished,
             preempted: after.preemptions.get().map(|_| preempted),
         };
+        if let Some(last) = last {
+            self.capacity.step(last, second);
+        }
+        self.slots = after.kv_capacity_tokens.copied().or(self.slots);
         self.served |= generated > 0 || finished > 0;
         let counters = after.generation_tokens.get().is_some() || after.prompt_tokens.get().is_some();
         let moved = !counters || generated > 0 || prompt > 0 || finished > 0;
@@ -162,6 +182,9 @@ impl EngineLoad {
 
     /// Ends a block: what need not be known every second is worked out here.
     pub(crate) fn close(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
+        self.limit(healthy);
+        let room = crate::serving::room(self, policy);
+        self.roomy.mark(room.is_some_and(|room| room.usable > policy.headroom_breach.spare * room.needed), start);
         self.latencies.close(start, healthy, policy);
         let share =
             self.share(Nanos::from_secs(60), |second| second.kv.is_some_and(|kv| kv >= policy.kv_saturation.full));
@@ -175,9 +198,16 @@ impl EngineLoad {
 
     /// Another agent goes on: own normals stay.
     pub(crate) fn rest(&mut self) {
-        let mut latencies = core::mem::take(&mut self.latencies);
-        latencies.rest();
-        *self = Self { latencies, ..Self::default() };
+        let mut fresh = self.kept();
+        fresh.latencies.rest();
+        *self = fresh;
+    }
+
+    /// What another process of the same engine takes over.
+    fn kept(&mut self) -> Self {
+        let mut capacity = core::mem::take(&mut self.capacity);
+        capacity.rest();
+        Self { latencies: core::mem::take(&mut self.latencies), capacity, ..Self::default() }
     }
 
     /// The seconds of the last stretch.

@@ -53,7 +53,7 @@ impl Job {
         let rate = knobs.rate * speed;
         self.generated += rate;
         self.prompt += knobs.prompt * speed;
-        self.hits = self.prompt * 0.3;
+        self.hits += knobs.prompt * speed * knobs.hits.min(1.0);
         let requests = rate / TOKENS;
         self.finished += requests;
         self.preempted += knobs.preemptions * speed;
