@@ -147,7 +147,7 @@ fn gpu(unit: &UnitJudgement, frame: &Frame<'_>) -> Verdict {
         level = level.worse(severity(finding));
         because.extend(words(finding));
     }
-    Verdict { about: about(unit), uuid: unit.unit.0.clone(), level, says, because }
+    Verdict { about: about(unit), uuid: unit.unit.0.to_string(), level, says, because }
 }
 
 /// A board that the driver cannot talk to is trouble whatever was judged of it, and also when nothing was: one

@@ -143,7 +143,7 @@ fn finding(out: &mut String, finding: &Finding, cleared: Option<Nanos>) {
         text::clean(&finding.subject),
         text::clean(&finding.summary)
     );
-    let victims: Vec<&str> = finding.victims.iter().map(|unit| unit.0.as_str()).collect();
+    let victims: Vec<&str> = finding.victims.iter().map(|unit| &*unit.0).collect();
     let _ = writeln!(out, "    victims: {}", text::clean(&victims.join(" ")));
     for evidence in &finding.evidence {
         let _ = write!(

@@ -52,7 +52,7 @@ fn uses(gather: &Gather<'_>, unit: &UnitFacts<'_>, holds: &Holds, cause: Cause, 
             if syncs || devices.is_empty() { None } else { gather.uses(|old, new| bytes(old, new, &devices)) }
         }
         Cause::HostCpu => {
-            let claim = &holds.get(RuleId::CpuStarvedLoader, &unit.id)?.claim;
+            let claim = &holds.of(&unit.id).get(RuleId::CpuStarvedLoader)?.claim;
             if claim.variant.as_deref() == Some("contended") { gather.uses(cpu) } else { None }
         }
         _ => None,

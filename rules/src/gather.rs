@@ -2,7 +2,9 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::Source;
@@ -28,6 +30,33 @@ use crate::{holders, kin};
 
 /// Processes of a workload that are remembered while nobody lists them.
 const MOST_REMEMBERED: usize = 64;
+
+/// What one workload has open, waits for, and belongs to: the same for all of its units.
+pub(crate) struct Work {
+    path: Rc<StoragePath>,
+    mounts: Rc<BTreeSet<String>>,
+    io_by_device: Rc<BTreeMap<(u32, u32), f64>>,
+    pub(crate) io_some: Option<(f64, &'static str)>,
+    cpu_some: Option<f64>,
+    pub(crate) blocked: Option<(u32, Option<String>)>,
+    owner: Option<String>,
+    interactive: Option<String>,
+}
+
+impl Work {
+    fn of(unit: &UnitFacts<'_>) -> Self {
+        Self {
+            path: unit.path.clone(),
+            mounts: unit.mounts.clone(),
+            io_by_device: unit.io_by_device.clone(),
+            io_some: unit.io_some,
+            cpu_some: unit.cpu_some,
+            blocked: unit.blocked.clone(),
+            owner: unit.owner.clone(),
+            interactive: unit.interactive.clone(),
+        }
+    }
+}
 
 /// The readings of this tick that facts are made of.
 pub(crate) struct Gather<'a> {
@@ -79,12 +108,12 @@ impl<'a> Gather<'a> {
         let sole = occupied.len() == 1;
         let mut facts: Vec<UnitFacts<'a>> = Vec::with_capacity(families.len());
         for ((id, unit), family) in units.iter_mut().zip(families) {
-            // Eight GPUs of one engine share a family: what it has open is looked up once.
-            let path = match facts.iter().find(|other| other.family == family) {
-                Some(other) => other.path.clone(),
-                None => self.path(&family),
+            // Eight GPUs of one engine share a family: what it has open and what it waits for is looked up once.
+            let work = match facts.iter().find(|other| other.family == family) {
+                Some(other) => Work::of(other),
+                None => self.work(&family),
             };
-            facts.push(self.unit(id, unit, family, path, sole, policy));
+            facts.push(self.unit(id, unit, family, work, sole, policy));
         }
         kin::introduce(&mut facts);
         device::tell(&mut facts);
@@ -92,8 +121,18 @@ impl<'a> Gather<'a> {
         facts
     }
 
-    fn path(&self, family: &BTreeSet<u32>) -> StoragePath {
-        self.block.map(|block| join::storage_of(family, &self.processes, block, self.md)).unwrap_or_default()
+    fn work(&self, family: &BTreeSet<u32>) -> Work {
+        let path = self.block.map(|block| join::storage_of(family, &self.processes, block, self.md));
+        Work {
+            path: Rc::new(path.unwrap_or_default()),
+            mounts: Rc::new(self.mounts(family)),
+            io_by_device: Rc::new(self.io_by_device(family)),
+            io_some: self.pressure(family, |pressures| &pressures.io),
+            cpu_some: self.pressure(family, |pressures| &pressures.cpu).map(|(some, _)| some),
+            blocked: self.blocked(family),
+            owner: self.owner(family),
+            interactive: self.interactive(family),
+        }
     }
 
     fn unit(
@@ -101,7 +140,7 @@ impl<'a> Gather<'a> {
         id: &UnitId,
         unit: &mut Unit,
         family: BTreeSet<u32>,
-        path: StoragePath,
+        work: Work,
         sole: bool,
         policy: &Policy,
     ) -> UnitFacts<'a> {
@@ -115,7 +154,10 @@ impl<'a> Gather<'a> {
         let remembered = || self.engines.iter().find(|engine| Some(&engine.url) == unit.engine.as_ref());
         let engine = linked.or_else(|| if gpu.is_none() { remembered() } else { None });
         if linked.is_some() || gpu.is_some() {
-            unit.engine = engine.map(|engine| engine.url.clone());
+            let url = engine.map(|engine| &engine.url);
+            if unit.engine.as_ref() != url {
+                unit.engine = url.cloned();
+            }
         }
         let signals = engine.and_then(|engine| self.signals.engines.get(&engine.url));
         let mut device = self.device(unit, &family, policy);
@@ -139,7 +181,7 @@ impl<'a> Gather<'a> {
             && matches!(demand, Demand::Present { .. })
             && weight.w.rest() >= floor;
         unit.deficit_since = deficit.then(|| unit.deficit_since.unwrap_or(self.now));
-        let mut readings = self.readings(unit, believed, signals, &family);
+        let mut readings = self.readings(unit, believed, signals, &family, &work);
         if device.lie.is_some() {
             readings.util = None;
         }
@@ -150,7 +192,11 @@ impl<'a> Gather<'a> {
         let job = self.job(&holders.pids());
         let over = job.as_ref().is_some_and(|job| job.over.is_some());
         let life = holders::life(unit, &holders, (refused, over), readings.memory, policy);
-        unit.usage.step(self.now, &readings, &life, policy);
+        let usage = Arc::make_mut(&mut unit.usage);
+        usage.step(self.now, &readings, &life, policy);
+        if holders.stopped() {
+            usage.stopped = Some(self.now);
+        }
         let (open, block, well) =
             (unit.usage.opened(), unit.usage.block, unit.is_well() && unit.deficit_since.is_none());
         let workload = self.workload(&family);
@@ -158,9 +204,6 @@ impl<'a> Gather<'a> {
         unit.activity.learn(open, &block, workload, well, policy);
         let alone = engine.is_none().then(|| weight.w.as_fraction());
         let checkpoint = unit.checkpoints.step(self.now, readings.written, alone, policy.io_stall.checkpoint_ns);
-        if holders.stopped() {
-            unit.usage.stopped = Some(self.now);
-        }
         let ownership = self.ownership(unit, gpu, self.tenancy);
         let throttled = device.signals.is_some_and(|signals| signals.clocks.throttled());
         unit.look(gpu, self.now);
@@ -175,15 +218,15 @@ impl<'a> Gather<'a> {
             weight,
             deviation: signals.and_then(|signals| signals.ratio.deviation(policy)),
             deficit_since: unit.deficit_since,
-            io_some: self.pressure(&family, |pressures| &pressures.io),
-            cpu_some: self.pressure(&family, |pressures| &pressures.cpu).map(|(some, _)| some),
-            blocked: self.blocked(&family),
-            owner: self.owner(&family),
-            interactive: self.interactive(&family),
-            mounts: self.mounts(&family),
-            io_by_device: self.io_by_device(&family),
+            io_some: work.io_some,
+            cpu_some: work.cpu_some,
+            blocked: work.blocked,
+            owner: work.owner,
+            interactive: work.interactive,
+            mounts: work.mounts,
+            io_by_device: work.io_by_device,
             family,
-            path,
+            path: work.path,
             throttled,
             mig,
             rest: unit.is_rest(),
@@ -210,7 +253,7 @@ impl<'a> Gather<'a> {
             pcie: UnitPcie::of(gpu, &self.signals.pcie),
         };
         let loads = crate::unit::loading(&facts);
-        unit.loads.step(self.now, unit.engine.as_ref(), loads, facts.age, readings.io);
+        Arc::make_mut(&mut unit.loads).step(self.now, unit.engine.as_ref(), loads, facts.age, readings.io);
         facts.host = ties::of(self, &facts.family, unit.loads.clone());
         let (sharers, serves) = ties::sharers(self, &facts);
         facts.host.sharers = unit.sharing.step(open, &sharers, well, policy);
@@ -235,7 +278,7 @@ impl<'a> Gather<'a> {
         &self,
         family: &BTreeSet<u32>,
         which: fn(&Pressures) -> &gpuprod_snapshot::Reading<Pressure>,
-    ) -> Option<(f64, String)> {
+    ) -> Option<(f64, &'static str)> {
         let (old, new, between) = self.window.pair(|tick| &tick.psi)?;
         let own = family.iter().find_map(|pid| {
             let path = self.processes.get(pid)?.cgroup.get().filter(|path| path.as_str() != "/")?;
@@ -245,7 +288,7 @@ impl<'a> Gather<'a> {
         });
         let (old, new, of) = own.unwrap_or((&old.system, &new.system, "the whole system"));
         let waited = which(new).get()?.some.total.checked_sub(which(old).get()?.some.total)?;
-        Some(((waited.as_secs_f64() / between.as_secs_f64()).min(1.0), of.into()))
+        Some(((waited.as_secs_f64() / between.as_secs_f64()).min(1.0), of))
     }
 
     pub(crate) fn blocked(&self, family: &BTreeSet<u32>) -> Option<(u32, Option<String>)> {

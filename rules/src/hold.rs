@@ -1,19 +1,23 @@
 //! When a claim becomes a finding, and when a finding ends.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::rule::{Claim, Hold, Outcome, RULES};
-use crate::{Cause, Policy, RuleId, Severity, UnitId, entries};
+use crate::{Cause, Policy, RuleId, Severity, UnitId};
 
-/// Holds of all rules, by rule and unit.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Holds of all rules, by unit. Saved as one list, by rule and unit.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Holds {
-    #[serde(with = "entries")]
-    active: BTreeMap<(RuleId, UnitId), Active>,
+    units: BTreeMap<UnitId, Held>,
 }
+
+/// What the rules hold against one unit, in the order of their names: few at a time, so a list that is looked through.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Held(Vec<(RuleId, Active)>);
 
 /// A rule that has spoken about a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,61 +41,116 @@ pub(crate) struct Now {
     pub(crate) realtime: Nanos,
 }
 
-impl Holds {
-    pub(crate) fn is_active(&self, rule: RuleId, unit: &UnitId) -> bool {
-        self.get(rule, unit).is_some_and(|active| active.claim.severity > Severity::Info)
+impl Held {
+    pub(crate) fn is_active(&self, rule: RuleId) -> bool {
+        self.get(rule).is_some_and(|active| active.claim.severity > Severity::Info)
     }
 
-    pub(crate) fn get(&self, rule: RuleId, unit: &UnitId) -> Option<&Active> {
-        self.active.get(&(rule, unit.clone()))
+    pub(crate) fn get(&self, rule: RuleId) -> Option<&Active> {
+        self.0.iter().find(|(held, _)| *held == rule).map(|(_, active)| active)
     }
 
-    /// What every rule says of one unit.
-    pub(crate) fn of(&self, unit: &UnitId) -> impl Iterator<Item = (RuleId, &Active)> {
-        RULES.iter().filter_map(move |rule| Some((rule.id, self.get(rule.id, unit)?)))
+    /// Whether any rule blames somebody. What is told and has cost nothing (a narrow link, a leak) must not keep a
+    /// workload from having a normal.
+    pub(crate) fn blames(&self) -> bool {
+        self.0.iter().any(|(_, active)| active.claim.severity > Severity::Info && active.claim.cause.is_some())
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&(RuleId, UnitId), &mut Active)> {
-        self.active.iter_mut()
+    /// What every rule says, in the order of precedence.
+    pub(crate) fn ranked(&self) -> impl Iterator<Item = (RuleId, &Active)> {
+        let rules = if self.0.is_empty() { &[] } else { RULES };
+        rules.iter().filter_map(|rule| Some((rule.id, self.get(rule.id)?)))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&(RuleId, UnitId), &Active)> {
-        self.active.iter()
+    fn insert(&mut self, rule: RuleId, active: Active) {
+        let at = self.0.partition_point(|(held, _)| *held < rule);
+        self.0.insert(at, (rule, active));
     }
 
-    /// Drops what a rule says of every unit.
-    pub(crate) fn forget(&mut self, rule: RuleId) {
-        self.active.retain(|(held, _), _| *held != rule);
-    }
-
-    /// Takes in what a rule says of a unit now.
-    pub(crate) fn update(
-        &mut self,
-        (rule, hold): (RuleId, Hold),
-        unit: &UnitId,
-        outcome: Outcome,
-        now: Now,
-        policy: &Policy,
-    ) {
-        let key = (rule, unit.clone());
-        let held = self.active.get_mut(&key);
-        match (outcome, held) {
-            (Outcome::Claim(claim), Some(active)) => active.renew(claim, now, hold, policy),
+    /// Takes in what a rule says of the unit now.
+    pub(crate) fn update(&mut self, (rule, hold): (RuleId, Hold), outcome: Outcome, now: Now, policy: &Policy) {
+        let held = self.0.iter().position(|(held, _)| *held == rule);
+        match (outcome, held.and_then(|at| self.0.get_mut(at))) {
+            (Outcome::Claim(claim), Some((_, active))) => active.renew(claim, now, hold, policy),
             (Outcome::Claim(claim), None) => {
                 if claim.severity == Severity::Info || held_long_enough(&claim, now, hold) {
-                    self.active.insert(key, Active::begin(claim, now));
+                    self.insert(rule, Active::begin(claim, now));
                 }
             }
-            (_, Some(active)) => {
+            (_, Some((_, active))) => {
                 active.current = false;
                 // What blames nobody ends at once; blame must stay away for a while before it is lifted.
                 if active.claim.severity == Severity::Info || active.quiet_for(now) >= hold.leave {
-                    self.active.remove(&key);
+                    self.0.retain(|(held, _)| *held != rule);
                 }
             }
             (_, None) => {}
         }
     }
+}
+
+impl Holds {
+    /// What is held against a unit.
+    pub(crate) fn of(&self, unit: &UnitId) -> &Held {
+        const NOTHING: &Held = &Held(Vec::new());
+        self.units.get(unit).unwrap_or(NOTHING)
+    }
+
+    /// Takes out what is held against a unit, to be changed and put back.
+    pub(crate) fn take(&mut self, unit: &UnitId) -> Held {
+        self.units.remove(unit).unwrap_or_default()
+    }
+
+    /// Against most units nothing is held, and nothing is kept.
+    pub(crate) fn put(&mut self, unit: &UnitId, held: Held) {
+        if !held.0.is_empty() {
+            self.units.insert(unit.clone(), held);
+        }
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&UnitId, &mut Active)> {
+        self.units.iter_mut().flat_map(|(unit, held)| held.0.iter_mut().map(move |(_, active)| (unit, active)))
+    }
+
+    /// Everything that is held, by rule and unit.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RuleId, &UnitId, &Active)> {
+        let units = self.units.iter();
+        let all = units.flat_map(|(unit, held)| held.0.iter().map(move |(rule, active)| (*rule, unit, active)));
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|(rule, unit, _)| (*rule, *unit));
+        all.into_iter()
+    }
+
+    /// Drops what a rule says of every unit.
+    pub(crate) fn forget(&mut self, rule: RuleId) {
+        self.units.values_mut().for_each(|held| held.0.retain(|(held, _)| *held != rule));
+        self.units.retain(|_, held| !held.0.is_empty());
+    }
+}
+
+impl Serialize for Holds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let sorted: BTreeMap<(RuleId, &UnitId), &Active> =
+            self.iter().map(|(rule, unit, active)| ((rule, unit), active)).collect();
+        Saved { active: sorted.into_iter().collect::<Vec<_>>() }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Holds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let saved: Saved<Vec<((RuleId, UnitId), Active)>> = Saved::deserialize(deserializer)?;
+        let mut holds = Self::default();
+        for ((rule, unit), active) in saved.active {
+            holds.units.entry(unit).or_default().insert(rule, active);
+        }
+        Ok(holds)
+    }
+}
+
+/// The saved form.
+#[derive(Serialize, Deserialize)]
+struct Saved<T> {
+    active: T,
 }
 
 impl Active {

@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::Missing;
@@ -93,7 +94,7 @@ pub(crate) fn remember(
     memory: Option<f64>,
     policy: &Policy,
 ) {
-    let usage = &mut unit.usage;
+    let usage = Arc::make_mut(&mut unit.usage);
     let free = memory.is_some_and(|memory| memory < policy.squatter.dead_mem.as_fraction());
     // With nobody on the list and the memory free, nobody is missed.
     if !holders.pids.is_empty() || free {
@@ -106,7 +107,7 @@ pub(crate) fn remember(
         usage.meet(process.pid, process.start.copied(), process.ppid.copied());
     }
     if let Some(engine) = engine.filter(|engine| engine.page.get().is_some()) {
-        usage.served = Some(engine.url.clone());
+        usage.serve(&engine.url);
     }
 }
 
@@ -117,7 +118,7 @@ impl Gather<'_> {
         let url = unit.usage.served.as_ref()?;
         let engine = self.engines.iter().find(|engine| engine.url == *url)?;
         if engine.page.get().is_some() {
-            unit.usage.answered = Some(self.now);
+            Arc::make_mut(&mut unit.usage).answered = Some(self.now);
             return Some(false);
         }
         (engine.page.missing() == Some(Missing::Gone)).then_some(true)

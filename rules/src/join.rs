@@ -85,8 +85,7 @@ pub(crate) fn storage_of(
     block: &Block,
     md: Option<&Md>,
 ) -> StoragePath {
-    let devices: BTreeMap<&str, &BlockDevice> =
-        block.devices.iter().map(|device| (device.name.as_str(), device)).collect();
+    let devices = by_name(block);
     let mut path = StoragePath::default();
     let opens = family.iter().filter_map(|pid| processes.get(pid)?.opens.get()).flatten();
     for opened in opens {
@@ -138,9 +137,12 @@ fn descend(name: &str, devices: &BTreeMap<&str, &BlockDevice>, md: Option<&Md>, 
 
 /// The disks at the bottom of an array.
 pub(crate) fn disks_of(array: &MdArray, block: &Block, md: &Md) -> BTreeSet<String> {
-    let devices: BTreeMap<&str, &BlockDevice> =
-        block.devices.iter().map(|device| (device.name.as_str(), device)).collect();
     let mut path = StoragePath::default();
-    descend(&array.name, &devices, Some(md), &mut path, 0);
+    descend(&array.name, &by_name(block), Some(md), &mut path, 0);
     path.disks
+}
+
+/// The devices by name.
+pub(crate) fn by_name(block: &Block) -> BTreeMap<&str, &BlockDevice> {
+    block.devices.iter().map(|device| (device.name.as_str(), device)).collect()
 }

@@ -131,27 +131,28 @@ impl Judge {
         let (signals, history, node) = (&self.signals, &self.history, &self.node.last);
         let host = HostFacts { now: now.boottime, md, block, signals, units: &facts, history, node, around };
 
-        let mut reports = Vec::new();
+        let mut reports = Vec::with_capacity(facts.len().saturating_mul(RULES.len()));
         for unit in &facts {
             let mut overruled = None;
+            let mut held = self.holds.take(&unit.id);
             for rule in RULES.iter().filter(|rule| !self.policy.off.contains(&rule.id)) {
-                let active = self.holds.is_active(rule.id, &unit.id);
+                let active = held.is_active(rule.id);
                 // The node's verdict rests on the fault, and is not overruled by it.
                 let outcome = match overruled.filter(|_| rule.id != RuleId::NodeFit) {
                     None => (rule.judge)(&View { unit, host: &host, policy: &self.policy, active }),
-                    Some(by) => Outcome::Suspended(format!("{by} speaks of this GPU")),
+                    Some(by) => Outcome::Suspended(format!("{by} speaks of this GPU").into()),
                 };
                 let status = status(&outcome);
-                self.holds.update((rule.id, (rule.hold)(&self.policy)), &unit.id, outcome, now, &self.policy);
-                let held = self.holds.get(rule.id, &unit.id);
-                overruled = overruled.or(held.filter(|held| is_fault(rule.id, held)).map(|_| rule.id));
-                let active = self.holds.is_active(rule.id, &unit.id);
+                held.update((rule.id, (rule.hold)(&self.policy)), outcome, now, &self.policy);
+                let own = held.get(rule.id);
+                overruled = overruled.or(own.filter(|own| is_fault(rule.id, own)).map(|_| rule.id));
+                let active = held.is_active(rule.id);
                 reports.push(RuleReport { rule: rule.id, unit: unit.id.clone(), status, active });
             }
+            self.holds.put(&unit.id, held);
         }
         let units = facts.iter().map(|unit| {
-            let blame = RULES.iter().find_map(|rule| {
-                let active = self.holds.get(rule.id, &unit.id)?;
+            let blame = self.holds.of(&unit.id).ranked().find_map(|(_, active)| {
                 // A wait for a peer elsewhere is told and booked, and nobody is paged for it; a leak is told and has
                 // cost nothing yet.
                 let blames = active.claim.cause.is_some();
@@ -203,9 +204,7 @@ fn status(outcome: &Outcome) -> RuleStatus {
 fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &Holds) -> Suspect {
     let mut suspect = Suspect::default();
     for unit in facts {
-        // What is told and has cost nothing (a narrow link, a leak) must not keep a workload from having a normal.
-        let blames = |active: &Active| active.claim.severity > Severity::Info && active.claim.cause.is_some();
-        let blamed = RULES.iter().any(|rule| holds.get(rule.id, &unit.id).is_some_and(blames));
+        let blamed = holds.of(&unit.id).blames();
         if (unit.deficit_since.is_some() || blamed || unit.throttled)
             && let Some(engine) = unit.engine
         {

@@ -1,20 +1,40 @@
 //! What the judge says of one tick.
 
+use alloc::borrow::Cow;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::Stamp;
 use gpuprod_snapshot::units::Nanos;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::node::NodeJudgement;
 use crate::{Bucket, Cause, Class, Micro, Part, RuleId, Serving, State, Vital, Weight};
 
 /// The identity of an accounting unit: the UUID of a GPU or MIG instance, `GPU-…/rest` for the unpartitioned
-/// rest of a GPU, or its PCI address when the UUID was never known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct UnitId(pub String);
+/// rest of a GPU, or its PCI address when the UUID was never known. Every rule's report names it: a copy is a pointer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnitId(pub Arc<str>);
+
+impl Serialize for UnitId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for UnitId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|id| Self(id.into()))
+    }
+}
+
+/// In the same order as the text itself.
+impl core::borrow::Borrow<str> for UnitId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 impl core::fmt::Display for UnitId {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -260,11 +280,11 @@ pub enum RuleStatus {
     /// It had what it needs.
     Evaluated,
     /// It lacks a reading that this node does not have.
-    Unsupported(String),
+    Unsupported(Cow<'static, str>),
     /// What it is about does not exist here.
     Absent,
     /// It has not learnt its baseline yet, or readings are missing for the moment.
-    Suspended(String),
+    Suspended(Cow<'static, str>),
 }
 
 /// A source whose read has not come back.

@@ -30,6 +30,7 @@ mod policy;
 mod reading;
 mod rule;
 mod serving;
+mod shared;
 mod signals;
 mod state;
 mod tenancy;

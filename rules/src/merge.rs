@@ -32,7 +32,7 @@ pub(crate) fn shares<'a>(holds: &'a Holds, unit: &UnitId) -> Vec<Share<'a>> {
             .is_some_and(|cause| !matches!(cause, Cause::Fault | Cause::Squat | Cause::Stall | Cause::Unexplained))
     };
     let mut active: Vec<(RuleId, &Active)> =
-        holds.of(unit).filter(|(_, active)| active.current && named(&active.claim)).collect();
+        holds.of(unit).ranked().filter(|(_, active)| active.current && named(&active.claim)).collect();
     active.sort_by_key(|(rule, active)| (core::cmp::Reverse(active.claim.confidence), rank(*rule)));
     let mut shares: Vec<Share<'a>> = Vec::new();
     for claim in active.into_iter().map(|(_, active)| &active.claim) {
@@ -47,7 +47,7 @@ pub(crate) fn shares<'a>(holds: &'a Holds, unit: &UnitId) -> Vec<Share<'a>> {
 
 /// Adds what a tick of this length cost to every finding that carries a part of it.
 pub(crate) fn charge(holds: &mut Holds, units: &[UnitJudgement], length: Nanos) {
-    for ((_, unit), active) in holds.iter_mut().filter(|(_, active)| active.current) {
+    for (unit, active) in holds.iter_mut().filter(|(_, active)| active.current) {
         let (Some(cause), Some(judged)) = (active.claim.cause, units.iter().find(|judged| judged.unit == *unit)) else {
             continue;
         };
@@ -70,7 +70,7 @@ fn named(claim: &Claim) -> bool {
 /// The claim that names the cause of what this one tells: an effect has that of the first rule in the order of
 /// precedence that names one for the same victim; who waits for a laggard has that of the laggard.
 fn root<'a>(holds: &'a Holds, units: &'a [UnitFacts<'_>], rule: RuleId, unit: &'a UnitId) -> Option<&'a Claim> {
-    let own = &holds.get(rule, unit)?.claim;
+    let own = &holds.of(unit).get(rule)?.claim;
     let (whose, lags) = match rule {
         RuleId::StragglerLocal => (&units.iter().find(|other| other.name == own.object)?.id, true),
         _ if EFFECTS.contains(&rule) => (unit, false),
@@ -86,7 +86,7 @@ fn root<'a>(holds: &'a Holds, units: &'a [UnitFacts<'_>], rule: RuleId, unit: &'
             && (active.current || lags || !named(own))
             && !(lags && claim.cause == Some(Cause::Peer))
     };
-    let others = holds.of(whose).filter(|(other, active)| !EFFECTS.contains(other) && blames(*other, active));
+    let others = holds.of(whose).ranked().filter(|(other, active)| !EFFECTS.contains(other) && blames(*other, active));
     let (first, active) = others.min_by_key(|(other, _)| rank(*other))?;
     let further = if first == RuleId::StragglerLocal && !lags { root(holds, units, first, whose) } else { None };
     further.or(Some(&active.claim))
@@ -100,9 +100,9 @@ const MOST_EVIDENCE: usize = 32;
 /// Claims about the same object are one finding: the first rule names it, the others are attached.
 pub(crate) fn findings(holds: &Holds, units: &[UnitFacts<'_>]) -> Vec<Finding> {
     let mut objects: BTreeMap<&str, Vec<(RuleId, &UnitId, &Active)>> = BTreeMap::new();
-    for ((rule, unit), active) in holds.iter() {
-        let object = root(holds, units, *rule, unit).unwrap_or(&active.claim).object.as_str();
-        objects.entry(object).or_default().push((*rule, unit, active));
+    for (rule, unit, active) in holds.iter() {
+        let object = root(holds, units, rule, unit).unwrap_or(&active.claim).object.as_str();
+        objects.entry(object).or_default().push((rule, unit, active));
     }
     let mut findings: Vec<Finding> = objects
         .into_values()

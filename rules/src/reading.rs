@@ -9,7 +9,7 @@ use gpuprod_snapshot::gpu::{Gpu, Gpus};
 use gpuprod_snapshot::host::Process;
 use gpuprod_snapshot::units::{Bytes, to_f64};
 
-use crate::gather::Gather;
+use crate::gather::{Gather, Work};
 use crate::signals::EngineSignals;
 use crate::unit::Unit;
 use crate::usage::Readings;
@@ -25,20 +25,18 @@ impl Gather<'_> {
         gpu: Option<&Gpu>,
         engine: Option<&EngineSignals>,
         family: &BTreeSet<u32>,
+        waits: &Work,
     ) -> Readings {
         let mut readings = Readings {
             work: engine.filter(|engine| engine.is_fresh(self.now)).and_then(EngineSignals::rate),
-            io_some: self
-                .pressure(family, |pressures| &pressures.io)
-                .filter(|_| !family.is_empty())
-                .map(|(some, _)| some),
+            io_some: waits.io_some.filter(|_| !family.is_empty()).map(|(some, _)| some),
             ..Readings::default()
         };
         let (io, written, cpus) = self.rates(family);
         (readings.io, readings.written, readings.cpus) = (io, written, cpus);
-        if let Some((threads, place)) = self.blocked(family) {
+        if let Some((threads, place)) = &waits.blocked {
             let wait = place.as_deref().map_or(Wait::Unknown, wait::of);
-            let is = |yes: bool| Some(if threads > 0 && yes { 1.0 } else { 0.0 });
+            let is = |yes: bool| Some(if *threads > 0 && yes { 1.0 } else { 0.0 });
             readings.blocked = is(matches!(wait, Wait::Io | Wait::Remote));
             readings.blocked_remote = is(wait == Wait::Remote);
         }

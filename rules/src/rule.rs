@@ -1,6 +1,7 @@
 //! What a rule is: a function from a view to an outcome. It holds no state; holds, baselines and rings live in
 //! shared tables.
 
+use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -56,9 +57,9 @@ pub enum Outcome {
     /// It has what it needs, and all is well.
     Silent,
     /// Its baseline is not learnt yet, or readings are missing for the moment.
-    Suspended(String),
+    Suspended(Cow<'static, str>),
     /// This node does not have the readings that it needs.
-    Unsupported(String),
+    Unsupported(Cow<'static, str>),
     /// What it is about does not exist here.
     Absent,
 }

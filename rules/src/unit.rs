@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::gpu::{Gpu, GpuHealth, Gpus, MigInstance};
@@ -29,11 +30,13 @@ use crate::usage::{Readings, Spell, Usage};
 use crate::window::Window;
 use crate::{
     Bucket, Cause, Fault, Loading, Policy, Progress, State, UnitId, UnitJudgement, Unknown, Weight, WeightSource,
-    entries, weight,
+    entries, shared, weight,
 };
 
 /// No node has more; a hostile recording must not cost more than a node can.
 const MOST_UNITS: usize = 1024;
+/// How the name of a board begins that has given neither UUID nor address yet.
+const NAMELESS: &str = "index-";
 /// A state after a cause ends when the deficit was gone for so long.
 const STARVED_LEAVES: Nanos = Nanos::from_secs(30);
 
@@ -48,9 +51,9 @@ pub(crate) struct Units {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Unit {
     /// UUID of the GPU that it is, or is a part of.
-    gpu: String,
+    gpu: UnitId,
     /// What it was called while it had no identity: that account ends with this unit's first judgement.
-    formerly: Option<String>,
+    formerly: Option<UnitId>,
     pci: Option<PciAddress>,
     index: Option<u32>,
     /// GPU instance, for a MIG unit.
@@ -71,11 +74,11 @@ pub(crate) struct Unit {
     /// The driver lists no process on it, and nothing runs on it, since.
     #[serde(default)]
     pub(crate) vacant_since: Option<Nanos>,
-    #[serde(default)]
-    pub(crate) usage: Usage,
+    #[serde(default, with = "shared")]
+    pub(crate) usage: Arc<Usage>,
     /// Loads of its engine.
-    #[serde(default)]
-    pub(crate) loads: Loads,
+    #[serde(default, with = "shared")]
+    pub(crate) loads: Arc<Loads>,
     recovered_since: Option<Nanos>,
     /// The processes that were its workload when they were last listed.
     #[serde(default)]
@@ -104,15 +107,33 @@ impl Units {
     pub(crate) fn discover(&mut self, tick: &Tick) {
         if let Some(gpus) = tick.gpu.as_ref().and_then(|sample| sample.value.get()) {
             for gpu in &gpus.devices {
-                self.device(gpu);
+                if !self.goes_on(gpu) {
+                    self.device(gpu);
+                }
             }
         }
     }
 
+    /// Whether it is a whole GPU that was there before, the only unit of its board: at nearly every tick all are.
+    fn goes_on(&mut self, gpu: &Gpu) -> bool {
+        let (Some(uuid), false) = (gpu.uuid.get(), gpu.mig.copied() == Some(true)) else { return false };
+        let others =
+            |(id, unit): (&UnitId, &Unit)| id.0.starts_with(NAMELESS) || (*unit.gpu.0 == **uuid && *id.0 != **uuid);
+        if self.units.iter().any(others) {
+            return false;
+        }
+        let Some(unit) = self.units.get_mut(uuid.as_str()).filter(|unit| unit.gi.is_none() && !unit.rest) else {
+            return false;
+        };
+        let whole = gpu.mig_slices.copied().filter(|slices| *slices > 0).unwrap_or(1);
+        unit.meet(gpu, whole, whole);
+        true
+    }
+
     fn device(&mut self, gpu: &Gpu) {
-        let (uuid, nameless) = (identity(gpu), nameless(gpu.index));
-        let formerly =
-            if uuid == nameless { None } else { self.units.remove(&UnitId(nameless.clone())).map(|_| nameless) };
+        let uuid = UnitId(identity(gpu).into());
+        let nameless = UnitId(nameless(gpu.index).into());
+        let formerly = if uuid == nameless { None } else { self.units.remove(&nameless).map(|_| nameless) };
         let whole = gpu.mig_slices.copied().filter(|slices| *slices > 0).unwrap_or(1);
         let mut present: Vec<UnitId> = Vec::new();
         let mut add = |id: UnitId, gi: Option<u32>, rest: bool, slices: u32| {
@@ -135,8 +156,8 @@ impl Units {
                 checkpoints: Checkpoints::default(),
                 deficit_since: None,
                 vacant_since: None,
-                usage: Usage::default(),
-                loads: Loads::default(),
+                usage: Arc::default(),
+                loads: Arc::default(),
                 recovered_since: None,
                 family: BTreeSet::new(),
                 conflict: Spell::default(),
@@ -144,12 +165,7 @@ impl Units {
                 ownership: Ownership::default(),
                 model: None,
             });
-            if let Some(model) = gpu.model.get() {
-                unit.model = Some(model.clone());
-            }
-            unit.pci = gpu.pci.copied().or(unit.pci);
-            unit.index = Some(gpu.index);
-            (unit.slices, unit.slices_whole) = (slices, whole);
+            unit.meet(gpu, slices, whole);
             present.push(id);
         };
         if gpu.mig.copied() == Some(true) {
@@ -158,13 +174,13 @@ impl Units {
                 let slices = instance.slices.copied().unwrap_or(1);
                 used = used.saturating_add(slices);
                 let id = instance.uuid.get().cloned().unwrap_or_else(|| format!("{uuid}/gi{}", instance.gi));
-                add(UnitId(id), Some(instance.gi), false, slices);
+                add(UnitId(id.into()), Some(instance.gi), false, slices);
             }
             if whole > used {
-                add(UnitId(format!("{uuid}/rest")), None, true, whole - used);
+                add(UnitId(format!("{uuid}/rest").into()), None, true, whole - used);
             }
         } else {
-            add(UnitId(uuid.clone()), None, false, whole);
+            add(uuid.clone(), None, false, whole);
         }
         // Another partition of the same GPU: its old units ended with the tick before. A GPU whose partition
         // cannot be read keeps what it had.
@@ -175,8 +191,18 @@ impl Units {
 }
 
 impl Unit {
+    /// Takes the board as it is now.
+    fn meet(&mut self, gpu: &Gpu, slices: u32, whole: u32) {
+        if let Some(model) = gpu.model.get().filter(|model| self.model.as_ref() != Some(model)) {
+            self.model = Some(model.clone());
+        }
+        self.pci = gpu.pci.copied().or(self.pci);
+        self.index = Some(gpu.index);
+        (self.slices, self.slices_whole) = (slices, whole);
+    }
+
     pub(crate) fn gpu<'a>(&self, gpus: Option<&'a Gpus>) -> Option<&'a Gpu> {
-        find(gpus, &self.gpu, self.pci)
+        find(gpus, &self.gpu.0, self.pci)
     }
 
     pub(crate) fn instance<'a>(&self, gpus: Option<&'a Gpus>) -> Option<&'a MigInstance> {
@@ -213,7 +239,7 @@ impl Unit {
     /// Whether a record says that somebody has it.
     pub(crate) fn record<'a>(&self, id: &UnitId, records: &'a [Allocation]) -> Option<&'a Allocation> {
         let index = self.index.filter(|_| self.gi.is_none() && !self.rest).map(|index| format!("{index}"));
-        records.iter().find(|record| record.gpu == id.0 || index.as_ref() == Some(&record.gpu))
+        records.iter().find(|record| *record.gpu == *id.0 || index.as_ref() == Some(&record.gpu))
     }
 
     pub(crate) fn name(&self, id: &UnitId) -> String {
@@ -227,7 +253,7 @@ impl Unit {
 
     /// The GPU that it is, or is a part of.
     pub(crate) fn device(&self) -> &str {
-        &self.gpu
+        &self.gpu.0
     }
 
     /// Since when its engine's tokens and its own activity contradict each other by more than four tenths, whatever
@@ -304,7 +330,7 @@ pub(crate) fn identity(gpu: &Gpu) -> String {
 
 /// The name of a board that has given neither UUID nor address yet.
 pub(crate) fn nameless(index: u32) -> String {
-    format!("index-{index}")
+    format!("{NAMELESS}{index}")
 }
 
 /// Settles state and split of every unit.
@@ -334,7 +360,7 @@ pub(crate) fn settle<'a>(
         let class = facts.class();
         judged.push(UnitJudgement {
             unit: facts.id.clone(),
-            gpu: unit.formerly.clone().or_else(|| (unit.gpu != facts.id.0).then(|| unit.gpu.clone())).map(UnitId),
+            gpu: unit.formerly.clone().or_else(|| (unit.gpu != facts.id).then(|| unit.gpu.clone())),
             // While NVML says nothing at all, people still want to know which GPU is meant.
             index: if gpus.get().is_some() { facts.gpu.and(unit.index) } else { unit.index },
             slices: unit.slices,

@@ -268,6 +268,13 @@ impl Usage {
         }
     }
 
+    /// Notes which engine answers for the holders.
+    pub(crate) fn serve(&mut self, url: &String) {
+        if self.served.as_ref() != Some(url) {
+            self.served = Some(url.clone());
+        }
+    }
+
     /// Notes the holders that can be looked at, and drops those that are no holders any more.
     pub(crate) fn meet(&mut self, pid: u32, start: Option<Nanos>, parent: Option<u32>) {
         let known = self.seen.get(&pid).is_some_and(|seen| seen.start == start);

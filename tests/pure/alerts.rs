@@ -39,7 +39,7 @@ fn finding(rule: RuleId, subject: &str, severity: Severity) -> Finding {
         variant: Some("recover".to_owned()),
         severity,
         subject: subject.to_owned(),
-        victims: vec![UnitId("GPU-1".to_owned())],
+        victims: vec![UnitId("GPU-1".into())],
         onset: Nanos::from_secs(960),
         since: Nanos::from_secs(1_000),
         since_realtime: Nanos::from_secs(TWO),
@@ -94,7 +94,7 @@ fn severity_and_numbers_change_and_the_alert_stays() {
     let first = items(desk.step(&[warn.clone()], &at(0)), &[warn], &site);
     let mut worse = rebuild();
     worse.summary = "md0 recover 80 %".to_owned();
-    worse.victims.push(UnitId("GPU-2".to_owned()));
+    worse.victims.push(UnitId("GPU-2".into()));
     let second = items(desk.step(&[worse.clone()], &at(600)), &[worse], &site);
     let (first, second) = (post(&first[0], 0), post(&second[0], 600));
     assert_eq!(
@@ -368,7 +368,7 @@ fn hostile_text_stays_on_its_line_and_within_bounds() {
     let mut finding = rebuild();
     finding.subject = format!("md0\u{1b}[2J\n{}", "x".repeat(10_000));
     finding.summary = "s\n\u{0}".repeat(100_000);
-    finding.victims = (0..500).map(|n| UnitId(format!("GPU-{n}"))).collect();
+    finding.victims = (0..500).map(|n| UnitId(format!("GPU-{n}").into())).collect();
     let told = desk.step(std::slice::from_ref(&finding), &at(0));
     let json = post(&items(told, &[finding], &BTreeMap::new())[0], 0);
     let text = json.to_string();

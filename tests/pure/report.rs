@@ -8,7 +8,7 @@ use proptest::prelude::*;
 const HOUR: u64 = 3_600_000_000_000;
 
 fn key(unit: &str, bucket: Bucket, source: WeightSource) -> Key {
-    let (unit, class) = (UnitId(unit.to_owned()), Class::Serving);
+    let (unit, class) = (UnitId(unit.into()), Class::Serving);
     Key { hour: 10, unit, tenant: None, class, bucket, source, slices_whole: 1 }
 }
 

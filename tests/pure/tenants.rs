@@ -18,8 +18,8 @@ const SEC: u64 = 1_000_000_000;
 fn unit(id: &str, gpu: &str, slices: (u32, u32), tenants: &[(Option<String>, Part)]) -> UnitJudgement {
     let split = vec![(Bucket::Productive, Part(333_333)), (Bucket::Lost(Cause::Storage), Part(666_667))];
     UnitJudgement {
-        unit: UnitId(id.to_owned()),
-        gpu: (id != gpu).then(|| UnitId(gpu.to_owned())),
+        unit: UnitId(id.into()),
+        gpu: (id != gpu).then(|| UnitId(gpu.into())),
         index: None,
         slices: slices.0,
         slices_whole: slices.1,
@@ -46,7 +46,7 @@ fn judgement(at: u64, units: Vec<UnitJudgement>) -> Judgement {
 /// Named tenants of all shares of a unit, summed here and not by the ledger.
 fn named(ledger: &Ledger, id: &str) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
-    for share in ledger.accounts[&UnitId(id.to_owned())].shares.iter() {
+    for share in ledger.accounts[&UnitId(id.into())].shares.iter() {
         for held in &share.tenants {
             *sums.entry(held.tenant.clone()).or_default() += held.buckets.iter().map(|b| b.2).sum::<u64>();
         }
@@ -83,7 +83,7 @@ proptest! {
             // Saved, loaded and gone on is the same.
             ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
             for id in ["a", "m"] {
-                let account = &ledger.accounts[&UnitId(id.to_owned())];
+                let account = &ledger.accounts[&UnitId(id.into())];
                 for share in &account.shares {
                     for (bucket, source, total) in &share.buckets {
                         let of = |held: &&gpuprod_rules::ledger::tenants::TenantShare| {
@@ -108,11 +108,11 @@ proptest! {
         }
         // The rows of a unit sum to its account, tenant or none.
         for id in ["a", "m"] {
-            let account = &ledger.accounts[&UnitId(id.to_owned())];
+            let account = &ledger.accounts[&UnitId(id.into())];
             let booked: u64 = account.shares.iter().flat_map(|share| &share.buckets).map(|b| b.2).sum();
-            let kept: u64 = rows.iter().filter(|(key, _)| key.unit.0 == id).map(|(_, ns)| ns).sum();
+            let kept: u64 = rows.iter().filter(|(key, _)| *key.unit.0 == *id).map(|(_, ns)| ns).sum();
             prop_assert_eq!(booked, kept);
-            let owned: u64 = rows.iter().filter(|(key, _)| key.unit.0 == id && key.tenant.is_some()).map(|(_, ns)| ns).sum();
+            let owned: u64 = rows.iter().filter(|(key, _)| *key.unit.0 == *id && key.tenant.is_some()).map(|(_, ns)| ns).sum();
             prop_assert_eq!(owned, named(&ledger, id).values().sum::<u64>());
         }
     }
@@ -181,7 +181,7 @@ proptest! {
             let judged = UnitJudgement { external: external.clone(), ..unit("m", "g", (3, 7), owners) };
             ledger.charge(&judgement(at, vec![judged]));
             ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
-            let account = &ledger.accounts[&UnitId("m".to_owned())];
+            let account = &ledger.accounts[&UnitId("m".into())];
             let caused: u64 = account.shares.iter().flat_map(|share| &share.external).map(|held| held.slice_ns).sum();
             let lost = |cause| {
                 let buckets = account.shares.iter().flat_map(|share| &share.buckets);

@@ -74,7 +74,7 @@ pub(super) const METRICS: &[Metric] = &[
         help: "Productive part of the last tick, and on whose word.",
         read: |frame, out| {
             for unit in &frame.judgement.units {
-                let labels = [unit.unit.0.as_str(), unit.weight.source.as_str()];
+                let labels = [&*unit.unit.0, unit.weight.source.as_str()];
                 out.put(&labels, unit.weight.w.exact());
             }
         },

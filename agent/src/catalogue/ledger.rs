@@ -57,7 +57,7 @@ pub(super) const METRICS: &[Metric] = &[
 fn ledger(frame: &Frame<'_>, out: &mut Points) {
     for (unit, account) in &frame.ledger.accounts {
         let put = |out: &mut Points, bucket: Bucket, source: WeightSource, value| {
-            let labels = [unit.0.as_str(), bucket.as_str(), bucket.reason(), source.as_str()];
+            let labels = [&*unit.0, bucket.as_str(), bucket.reason(), source.as_str()];
             out.put(&labels, value);
         };
         let mut seen = BTreeSet::new();

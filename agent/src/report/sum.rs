@@ -61,7 +61,7 @@ impl By {
     /// None where nobody could tell.
     fn of(self, key: &Key) -> Option<String> {
         match self {
-            Self::Gpu => Some(key.unit.0.clone()),
+            Self::Gpu => Some(key.unit.0.to_string()),
             Self::Tenant => key.tenant.clone(),
             Self::Class => Some(key.class.as_str().to_owned()),
             Self::Hour => Some(text::utc(Nanos::from_secs(key.hour.saturating_mul(3600)))),
@@ -98,7 +98,7 @@ impl Pricing {
     /// The price of a row: the one that held when its hour began.
     fn of(&self, key: &Key) -> Option<Price> {
         let began = Nanos::from_secs(key.hour.saturating_mul(3600));
-        let model = self.models.get(&key.unit.0).map(String::as_str);
+        let model = self.models.get(&*key.unit.0).map(String::as_str);
         self.flat.or_else(|| prices::at(&self.list, model, key.class, began).map(|rule| rule.per_gpu_hour))
     }
 

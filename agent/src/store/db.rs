@@ -263,7 +263,7 @@ fn write(
         for (key, amount) in &changes.rows {
             add.execute(params![
                 signed(key.hour),
-                key.unit.0,
+                key.unit.0.as_ref(),
                 key.tenant.as_deref().unwrap_or(""),
                 key.class.as_str(),
                 key.bucket.as_str(),

@@ -121,7 +121,7 @@ pub fn models(dir: &Path) -> Result<BTreeMap<String, String>, Error> {
     let body: Option<String> =
         db.query_row("SELECT body FROM ledger", [], |row| row.get(0)).optional().map_err(failed)?;
     let ledger: Ledger = body.and_then(|body| serde_json::from_str(&body).ok()).unwrap_or_default();
-    let model = |(unit, account): (UnitId, Account)| Some((unit.0, account.model?));
+    let model = |(unit, account): (UnitId, Account)| Some((unit.0.to_string(), account.model?));
     Ok(ledger.accounts.into_iter().filter_map(model).collect())
 }
 
@@ -170,7 +170,7 @@ fn parse(row: &rusqlite::Row<'_>) -> rusqlite::Result<Parsed> {
     let key = (|| {
         Ok(Key {
             hour: unsigned(number(0).unwrap_or(0)),
-            unit: UnitId(text(1).unwrap_or_default()),
+            unit: UnitId(text(1).unwrap_or_default().into()),
             tenant: Some(tenant).filter(|tenant| !tenant.is_empty()),
             class: Class::ALL.iter().copied().find(|known| known.as_str() == class).ok_or(class)?,
             bucket: self::bucket(&bucket, &reason).ok_or_else(|| format!("{bucket} {reason}"))?,

@@ -135,7 +135,7 @@ fn head(page: &mut Page, finding: &Finding, view: &View, of: usize) {
 
 fn victim(view: &View, id: &str) -> String {
     let frame = view.frame.as_ref();
-    let unit = frame.and_then(|frame| frame.judgement.units.iter().find(|unit| unit.unit.0 == id).zip(Some(frame)));
+    let unit = frame.and_then(|frame| frame.judgement.units.iter().find(|unit| *unit.unit.0 == *id).zip(Some(frame)));
     unit.map_or_else(|| id.to_owned(), |(unit, frame)| format!("GPU {}", super::words::unit_name(unit, frame)))
 }
 

@@ -118,6 +118,6 @@ fn cause(page: &mut Page, unit: &UnitJudgement, frame: &Frame<'_>) {
 
 fn device<'a>(unit: &UnitJudgement, frame: &'a Frame<'_>) -> Option<&'a Gpu> {
     let gpus = frame.known.gpu.as_ref()?.value.get()?;
-    let uuid = unit.unit.0.as_str();
+    let uuid = &*unit.unit.0;
     gpus.devices.iter().find(|gpu| matches!(&gpu.uuid, Reading::Value(id) if id == uuid))
 }

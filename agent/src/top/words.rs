@@ -93,7 +93,7 @@ pub(super) fn unit_name(unit: &UnitJudgement, frame: &Frame<'_>) -> String {
         return index.to_string();
     }
     let instances = gpu.map_or(&[][..], |gpu| &gpu.instances);
-    let own = instances.iter().find(|instance| instance.uuid.get() == Some(&unit.unit.0));
+    let own = instances.iter().find(|instance| instance.uuid.get().is_some_and(|uuid| **uuid == *unit.unit.0));
     match own {
         Some(instance) => format!("{index}/{}", instance.gi),
         None if unit.unit.0.ends_with("/rest") => format!("{index}/rest"),
@@ -104,7 +104,7 @@ pub(super) fn unit_name(unit: &UnitJudgement, frame: &Frame<'_>) -> String {
 /// The GPU that a unit is, or is a part of.
 pub(super) fn device<'a>(unit: &UnitJudgement, frame: &'a Frame<'_>) -> Option<&'a Gpu> {
     let gpus = frame.known.gpu.as_ref()?.value.get()?;
-    let uuid = unit.gpu.as_ref().unwrap_or(&unit.unit).0.as_str();
+    let uuid = unit.gpu.as_ref().unwrap_or(&unit.unit).0.as_ref();
     gpus.devices.iter().find(|gpu| matches!(&gpu.uuid, Reading::Value(id) if id == uuid))
 }
 

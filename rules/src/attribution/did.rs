@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use super::memo::Memo;
 use crate::baseline::{median, push};
 use crate::facts::peers::is_kin;
 use crate::facts::{Demand, UnitFacts};
@@ -78,6 +79,9 @@ pub(crate) struct History {
     block: Option<u64>,
     at: Option<Nanos>,
     step: Nanos,
+    /// What was compared in this block already.
+    #[serde(skip)]
+    memo: Memo,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -111,6 +115,7 @@ impl History {
             for course in self.units.values_mut() {
                 course.close(policy.starved_clear.as_fraction());
             }
+            self.memo.forget();
         }
         self.block = Some(block);
     }
@@ -147,6 +152,7 @@ impl History {
     pub(crate) fn keep(&mut self, units: &[UnitJudgement]) {
         if self.units.len() > units.len() {
             self.units.retain(|id, _| units.iter().any(|unit| unit.unit == *id));
+            self.memo.forget();
         }
     }
 
@@ -209,33 +215,51 @@ pub(crate) fn compare(
     let unit = view.unit;
     // Ranks of the victim's own job wait for it: that they lost as much clears nobody.
     let stranger = |other: &&UnitFacts<'_>| other.id != unit.id && !uses(other, object) && !is_kin(unit, other);
-    let controls: Vec<&UnitFacts<'_>> = host.units.iter().filter(stranger).collect();
-    let (mut victim, mut control): (Sides, Sides) = Default::default();
-    let mean = |value: &dyn Fn(&UnitId) -> Option<f64>| {
-        let (sum, count) =
-            controls.iter().filter_map(|other| value(&other.id)).fold((0.0, 0_u32), |(sum, n), w| (sum + w, n + 1));
-        (count > 0).then(|| sum / f64::from(count))
-    };
-    for ago in 0..BLOCKS {
-        let Some(on) = switch.ago(ago) else { continue };
-        let note = |sides: &mut Sides, value: Option<f64>| {
-            let side = if on { &mut sides.0 } else { &mut sides.1 };
-            side.extend(value);
+    let controls: Vec<&UnitId> = host.units.iter().filter(stranger).map(|other| &other.id).collect();
+    host.history.memo.compared(&unit.id, &controls, switch, || host.history.compare(&unit.id, &controls, switch))
+}
+
+impl History {
+    /// The same courses give the same answer until a block ends.
+    fn compare(&self, unit: &UnitId, controls: &[&UnitId], switch: Switch) -> Option<Did> {
+        let (mut victim, mut control): (Sides, Sides) = Default::default();
+        let mean = |value: &dyn Fn(&UnitId) -> Option<f64>| {
+            let (sum, count) =
+                controls.iter().filter_map(|other| value(other)).fold((0.0, 0_u32), |(sum, n), w| (sum + w, n + 1));
+            (count > 0).then(|| sum / f64::from(count))
         };
-        note(&mut victim, host.history.ago(&unit.id, ago));
-        note(&mut control, mean(&|id| host.history.ago(id, ago)));
+        for ago in 0..BLOCKS {
+            let Some(on) = switch.ago(ago) else { continue };
+            let note = |sides: &mut Sides, value: Option<f64>| {
+                let side = if on { &mut sides.0 } else { &mut sides.1 };
+                side.extend(value);
+            };
+            note(&mut victim, self.ago(unit, ago));
+            note(&mut control, mean(&|id| self.ago(id, ago)));
+        }
+        if victim.1.len() < ENOUGH {
+            victim.1 = (0..GOOD).filter_map(|ago| self.good(unit, ago)).collect();
+            control.1 = (0..GOOD).filter_map(|ago| mean(&|id| self.good(id, ago))).collect();
+        }
+        let (on, off) = (victim.0.len(), victim.1.len());
+        let (change, spread) = self::change(victim)?;
+        let (against, noise) = self::change(control).map_or((None, spread), |(against, noise)| (Some(against), noise));
+        let pooled = libm::sqrt(f64::midpoint(spread * spread, noise * noise));
+        let difference = change - against.unwrap_or(0.0);
+        let large = difference <= -LEAST && -difference >= SPREADS * pooled;
+        Some(Did {
+            victim: change,
+            control: against,
+            significant: large && (against.is_some() || switch.ended()),
+            on,
+            off,
+        })
     }
-    if victim.1.len() < ENOUGH {
-        victim.1 = (0..GOOD).filter_map(|ago| host.history.good(&unit.id, ago)).collect();
-        control.1 = (0..GOOD).filter_map(|ago| mean(&|id| host.history.good(id, ago))).collect();
+
+    /// The rank correlation of a cause's course with a unit's loss.
+    pub(crate) fn coupled(&self, unit: &UnitId, cause: &[Option<f64>], effect: Vec<Option<f64>>) -> Option<f64> {
+        self.memo.coupled(unit, cause, effect)
     }
-    let (on, off) = (victim.0.len(), victim.1.len());
-    let (change, spread) = change(victim)?;
-    let (against, noise) = self::change(control).map_or((None, spread), |(against, noise)| (Some(against), noise));
-    let pooled = libm::sqrt(f64::midpoint(spread * spread, noise * noise));
-    let difference = change - against.unwrap_or(0.0);
-    let large = difference <= -LEAST && -difference >= SPREADS * pooled;
-    Some(Did { victim: change, control: against, significant: large && (against.is_some() || switch.ended()), on, off })
 }
 
 /// Difference of the medians, and the pooled spread within the sides.

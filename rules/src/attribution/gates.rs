@@ -17,7 +17,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use super::candidate::{Candidate, Link, Weighed};
 use super::did::{self, Did, Switch};
-use crate::baseline::{RECENT, leads};
+use crate::baseline::RECENT;
 use crate::rule::View;
 use crate::{Evidence, Gate, Micro, Part, Rejected};
 
@@ -142,7 +142,7 @@ fn coupling(view: &View<'_>, series: &[Option<f64>]) -> Option<f64> {
         Some(signals) => signals.ratio.recent().map(|ratio| ratio.map(|ratio| 1.0 - ratio)).collect(),
         None => view.host.history.deficit(&view.unit.id, RECENT),
     };
-    leads(series, &deficit)
+    view.host.history.coupled(&view.unit.id, series, deficit)
 }
 
 /// What passed, the most convincing first, and what did not.

@@ -10,6 +10,7 @@ mod candidate;
 pub(crate) mod did;
 mod gates;
 mod host;
+mod memo;
 mod pcie;
 mod storage;
 mod victim;

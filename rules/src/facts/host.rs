@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::host::Cpu;
@@ -29,7 +30,7 @@ pub(crate) struct UnitHost {
     /// Memory that its cgroup may have, in bytes.
     pub(crate) mem_limit: Option<f64>,
     /// Loads of its engine.
-    pub(crate) loads: Loads,
+    pub(crate) loads: Arc<Loads>,
     /// Cgroups that have a context on the same GPU, with their share of its time.
     pub(crate) sharers: Vec<Sharer>,
     /// The cgroup whose process listens on the engine's port.
@@ -123,7 +124,7 @@ impl Loads {
 }
 
 /// The ties of a unit's workload.
-pub(crate) fn of(gather: &Gather<'_>, family: &BTreeSet<u32>, loads: Loads) -> UnitHost {
+pub(crate) fn of(gather: &Gather<'_>, family: &BTreeSet<u32>, loads: Arc<Loads>) -> UnitHost {
     let processes = || family.iter().filter_map(|pid| gather.processes.get(pid));
     let path = |pid: &u32| gather.processes.get(pid)?.cgroup.get().filter(|path| path.as_str() != "/");
     let cgroup = family.iter().find_map(path).cloned();
@@ -173,7 +174,7 @@ pub(crate) fn loading(facts: &[UnitFacts<'_>]) -> Vec<Loader> {
             unit: unit.id.clone(),
             name: unit.name.to_string(),
             family: unit.family.clone(),
-            places: unit.path.arrays.iter().chain(&unit.path.disks).chain(&unit.mounts).cloned().collect(),
+            places: unit.path.arrays.iter().chain(&unit.path.disks).chain(&*unit.mounts).cloned().collect(),
         })
         .collect()
 }

@@ -7,7 +7,9 @@ pub(crate) mod peers;
 mod workload;
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::engine::Engine;
@@ -55,9 +57,9 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) deficit_since: Option<Nanos>,
     /// Pids of the workload.
     pub(crate) family: BTreeSet<u32>,
-    pub(crate) path: StoragePath,
+    pub(crate) path: Rc<StoragePath>,
     /// Share of time in which some task of the workload waited for I/O, and whose figure that is.
-    pub(crate) io_some: Option<(f64, String)>,
+    pub(crate) io_some: Option<(f64, &'static str)>,
     /// Share of time in which some task of the workload waited for a CPU.
     pub(crate) cpu_some: Option<f64>,
     /// Threads of the workload in uninterruptible sleep, and where the first waits.
@@ -67,7 +69,7 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) mig: bool,
     pub(crate) rest: bool,
     /// What it did lately.
-    pub(crate) usage: Usage,
+    pub(crate) usage: Arc<Usage>,
     /// Who holds it.
     pub(crate) holders: Vec<Holder>,
     /// Its holders as far as they could not be looked at, or the whole list.
@@ -83,9 +85,9 @@ pub(crate) struct UnitFacts<'a> {
     /// Why a rank of the workload may be on another node; nothing when none can be.
     pub(crate) elsewhere: Option<String>,
     /// Mount points of network file systems that the workload has open.
-    pub(crate) mounts: BTreeSet<String>,
+    pub(crate) mounts: Rc<BTreeSet<String>>,
     /// Bytes per second that the workload moves, by device number.
-    pub(crate) io_by_device: BTreeMap<(u32, u32), f64>,
+    pub(crate) io_by_device: Rc<BTreeMap<(u32, u32), f64>>,
     /// The driver lists no process on it, and nothing runs on it, since.
     pub(crate) vacant_since: Option<Nanos>,
     /// By the operator's word somebody has it.

@@ -39,8 +39,8 @@ fn at(ns: u64, units: Vec<UnitJudgement>) -> Judgement {
 fn unit(id: &str, slices: (u32, u32), split: &[(Bucket, u32)]) -> UnitJudgement {
     let part = |&(bucket, part): &(Bucket, u32)| (bucket, Part(part));
     UnitJudgement {
-        unit: UnitId(String::from(id)),
-        gpu: (slices.1 > 1).then(|| UnitId(String::from("GPU-0"))),
+        unit: UnitId(id.into()),
+        gpu: (slices.1 > 1).then(|| UnitId("GPU-0".into())),
         index: None,
         slices: slices.0,
         slices_whole: slices.1,
@@ -71,12 +71,12 @@ fn ledger(ticks: &[Judgement]) -> Ledger {
 }
 
 fn states(ledger: &Ledger, id: &str) -> Vec<(State, u64)> {
-    let states = ledger.accounts[&UnitId(String::from(id))].states();
+    let states = ledger.accounts[&UnitId(id.into())].states();
     states.into_iter().map(|(s, ns)| (s, ns.0)).collect()
 }
 
 fn buckets(ledger: &Ledger, id: &str) -> Vec<(Bucket, u64)> {
-    let totals = ledger.accounts[&UnitId(String::from(id))].totals();
+    let totals = ledger.accounts[&UnitId(id.into())].totals();
     totals.into_iter().map(|t| (t.bucket, t.time.0)).collect()
 }
 
@@ -185,7 +185,7 @@ fn units_of_a_repartitioned_gpu_take_over_without_gap_or_overlap() {
     assert_eq!(states(&ledger, "GPU-0"), [(missed, SEC)]);
     // 3/7 s, then 4/7 s; both sizes rounded down to a nanosecond.
     assert_eq!(buckets(&ledger, "MIG-a"), [(Bucket::Idle, 428_571_428 + 571_428_571)]);
-    let rest = &ledger.accounts[&UnitId(String::from("GPU-0/rest"))];
+    let rest = &ledger.accounts[&UnitId("GPU-0/rest".into())];
     assert_eq!(rest.observed(), Nanos(2 * SEC));
     assert_eq!(rest.observed_gpu(), Nanos(571_428_571 + 428_571_428));
     // Made whole again: the GPU goes on where it stood.
@@ -232,7 +232,7 @@ fn the_ends_of_the_number_range_do_not_panic() {
     let huge = || vec![unit("GPU-0", (u32::MAX, 0), &[(Bucket::Idle, u32::MAX)])];
     let far = tick(("a", most, 0, most), huge());
     let ledger = ledger(&[at(0, huge()), far.clone(), far, at(0, huge())]);
-    let account = &ledger.accounts[&UnitId(String::from("GPU-0"))];
+    let account = &ledger.accounts[&UnitId("GPU-0".into())];
     assert_eq!(account.observed(), Nanos(most));
     assert_eq!(account.lost(), Nanos(0));
 }

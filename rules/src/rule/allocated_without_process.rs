@@ -42,7 +42,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Absent;
     }
     let index = unit.gpu.map(|gpu| format!("{}", gpu.index)).filter(|_| !unit.mig && !unit.rest);
-    let own = |record: &&Allocation| record.gpu == unit.id.0 || index.as_ref() == Some(&record.gpu);
+    let own = |record: &&Allocation| *record.gpu == *unit.id.0 || index.as_ref() == Some(&record.gpu);
     let Some(record) = view.policy.declared.allocations.iter().find(own) else {
         return Outcome::Suspended("the driver does not say which GPU the record means".into());
     };

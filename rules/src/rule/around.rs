@@ -1,7 +1,7 @@
 //! What the rules about the node around the GPU have in common: the victim, and a wait that rose before it.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
@@ -27,23 +27,49 @@ pub(super) struct Raised {
 
 /// Whether a quantity has reached a floor and is out of its own normal; to stay so takes half of both.
 /// Where the workload tells its progress, an own normal must be known; without one the floor has to do.
-pub(super) fn raised(view: &View<'_>, track: &Track, floor: f64, shown: fn(f64) -> String) -> Result<Raised, String> {
-    let value = track.latest().ok_or_else(|| "it is not read".to_string())?;
-    let series = track.recent().collect();
+pub(super) fn raised(view: &View<'_>, track: &Track, floor: f64) -> Result<Raised, Calm> {
+    let value = track.latest().ok_or(Calm::Unread)?;
     let floor = if view.active { floor / 2.0 } else { floor };
     if value < floor {
-        return Err(format!("{}, below {}", shown(value), shown(floor)));
+        return Err(Calm::Below(value, floor));
     }
+    let series = || track.recent().collect();
     let Some(normal) = track.deviation(view.policy) else {
         if view.unit.deviation.is_some() {
-            return Err(format!("{}, but its own normal is not learnt yet ({} blocks)", shown(value), track.blocks()));
+            return Err(Calm::Unlearnt(value, track.blocks()));
         }
-        return Ok(Raised { value, normal: None, onset: None, switch: None, series });
+        return Ok(Raised { value, normal: None, onset: None, switch: None, series: series() });
     };
     if normal.z < view.policy.deviation_z / if view.active { 2.0 } else { 1.0 } {
-        return Err(format!("{}, as it is normally ({})", shown(value), shown(normal.normal)));
+        return Err(Calm::Usual(value, normal.normal));
     }
-    Ok(Raised { value, normal: Some(normal), onset: normal.onset, switch: Some(track.switch()), series })
+    Ok(Raised { value, normal: Some(normal), onset: normal.onset, switch: Some(track.switch()), series: series() })
+}
+
+/// Why a quantity is not raised. Most of the time nobody asks: the words are made when somebody does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Calm {
+    Unread,
+    /// Of the network: how much it normally waits.
+    NoNormal,
+    Below(f64, f64),
+    Unlearnt(f64, u32),
+    Usual(f64, f64),
+}
+
+impl Calm {
+    /// In words, with the figures as they are shown for this quantity.
+    pub(super) fn why(self, shown: fn(f64) -> String) -> String {
+        match self {
+            Self::Unread => "it is not read".into(),
+            Self::NoNormal => "its own normal is not learnt yet".into(),
+            Self::Below(value, floor) => format!("{}, below {}", shown(value), shown(floor)),
+            Self::Unlearnt(value, blocks) => {
+                format!("{}, but its own normal is not learnt yet ({blocks} blocks)", shown(value))
+            }
+            Self::Usual(value, normal) => format!("{}, as it is normally ({})", shown(value), shown(normal)),
+        }
+    }
 }
 
 impl Raised {

@@ -1,7 +1,6 @@
 //! The GPU looks busy and makes less progress than it normally does with the same demand.
 
 use alloc::format;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::{Claim, Outcome, Text, View};
@@ -39,7 +38,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Unsupported("no engine is linked to this GPU: give its metrics page with --engine URL".into());
     }
     let Some(util) = unit.util else {
-        return Outcome::Suspended("no utilization is read".to_string());
+        return Outcome::Suspended("no utilization is read".into());
     };
     let (Some(deviation), WeightSource::Tokens) = (&unit.deviation, unit.weight.source) else {
         return Outcome::Suspended("the workload's own normal is not learnt yet".into());

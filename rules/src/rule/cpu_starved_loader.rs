@@ -118,13 +118,13 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<(&'static str, Candidate)> {
         )
     };
     if let Some(own) = own
-        && let Ok(held) = raised(view, &own.throttled, thresholds.throttled.as_fraction(), percent)
+        && let Ok(held) = raised(view, &own.throttled, thresholds.throttled.as_fraction())
     {
         let says = format!("the CPU quota of {path} holds it in {} of all periods", percent(held.value));
         let pressure = held.value.max(waited.unwrap_or(0.0));
         return Some(make("cfs_quota", held, ("of the quota's periods it was held", path), says, pressure));
     }
-    if let Ok(steal) = raised(view, &cpu.steal, thresholds.steal.as_fraction(), percent) {
+    if let Ok(steal) = raised(view, &cpu.steal, thresholds.steal.as_fraction()) {
         let says = format!("the hypervisor takes {} of all CPU time", percent(steal.value));
         // Whoever runs is stopped for this part of its own time.
         let pressure = steal.value / (steal.value + cpu.busy.latest().unwrap_or(0.0)).max(steal.value);
@@ -132,13 +132,13 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<(&'static str, Candidate)> {
     }
     let needed = thresholds.wait_some.as_fraction() / if view.active { 2.0 } else { 1.0 };
     if waited.is_none_or(|some| some >= needed)
-        && let Ok(irq) = raised(view, &cpu.interrupts, thresholds.interrupts.as_fraction(), percent)
+        && let Ok(irq) = raised(view, &cpu.interrupts, thresholds.interrupts.as_fraction())
     {
         let says = format!("interrupts take {} of all CPU time", percent(irq.value));
         let pressure = waited.unwrap_or(irq.value);
         return Some(make("irq", irq, ("of all CPU time went to interrupts", "node"), says, pressure));
     }
-    let wait = raised(view, &waits?.cpu_wait, thresholds.wait_some.as_fraction(), percent).ok()?;
+    let wait = raised(view, &waits?.cpu_wait, thresholds.wait_some.as_fraction()).ok()?;
     let share = own_share(view);
     let others = share.is_some_and(|share| share < thresholds.own_share.as_fraction());
     let (variant, says) = if others {

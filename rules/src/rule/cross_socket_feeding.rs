@@ -81,10 +81,10 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<Candidate> {
 fn candidate_of(view: &View<'_>, board: &Board) -> Result<Candidate, Rejected> {
     let floor = view.policy.cross_socket_feeding.away.as_fraction();
     let object = object(view);
-    let raised = raised(view, &board.away, floor, percent).map_err(|why| Rejected {
+    let raised = raised(view, &board.away, floor).map_err(|calm| Rejected {
         cause: Cause::PcieNuma,
         of: object.clone(),
-        why,
+        why: calm.why(percent),
     })?;
     let feeds = board.received.latest().is_some_and(|rate| rate >= view.policy.cross_socket_feeding.feed);
     let mut found =

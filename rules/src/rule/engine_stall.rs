@@ -78,7 +78,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         None => (false, rule.blind_for_ns.max(Nanos(own))),
     };
     if works {
-        return Outcome::Suspended(format!("{says}, and the GPU works: a long prompt, or a page that fails"));
+        return Outcome::Suspended(format!("{says}, and the GPU works: a long prompt, or a page that fails").into());
     }
     if view.host.now.saturating_sub(since) < least {
         return Outcome::Silent;

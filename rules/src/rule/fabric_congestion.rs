@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::topology::{NetPort, PortLayer};
 use gpuprod_snapshot::units::Nanos;
 
-use super::around::{self, Raised, plain, raised};
+use super::around::{self, Calm, Raised, plain, raised};
 use super::io_stall::hungry;
 use super::{Claim, Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation};
@@ -74,7 +74,9 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
                 worst = Some((name.clone(), raised));
             }
             Ok(_) => {}
-            Err(why) => rejected.push(Rejected { cause: Cause::Network, of: name.clone(), why }),
+            Err(calm) => {
+                rejected.push(Rejected { cause: Cause::Network, of: name.clone(), why: calm.why(rate) });
+            }
         }
     }
     match worst {
@@ -122,14 +124,14 @@ fn rate(value: f64) -> String {
     format!("{} per second", Micro::from_f64(value))
 }
 
-fn congested(view: &View<'_>, port: &Port) -> Result<Raised, String> {
+fn congested(view: &View<'_>, port: &Port) -> Result<Raised, Calm> {
     let thresholds = &view.policy.fabric_congestion;
-    let told = raised(view, &port.events, thresholds.events, rate);
+    let told = raised(view, &port.events, thresholds.events);
     if told.is_ok() || port.waits.latest().is_none() {
         return told;
     }
-    let normal = port.waits.normal(view.policy).ok_or("its own normal is not learnt yet")?;
-    raised(view, &port.waits, (normal * thresholds.wait_ratio).max(1.0), rate)
+    let normal = port.waits.normal(view.policy).ok_or(Calm::NoNormal)?;
+    raised(view, &port.waits, (normal * thresholds.wait_ratio).max(1.0))
 }
 
 /// When its link failed last, if that is told still.

@@ -7,7 +7,7 @@
 mod kind;
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::storage::BlockDevice;
@@ -138,7 +138,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     match worst {
         Some(trouble) => Outcome::Claim(claim(view, trouble, hungry, rejected)),
-        None if view.host.block.is_none() => Outcome::Suspended("no block device is read".to_string()),
+        None if view.host.block.is_none() => Outcome::Suspended("no block device is read".into()),
         None => Outcome::Silent,
     }
 }

@@ -48,11 +48,9 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let loads = &unit.host.loads;
     let Some((since, read, _)) = loads.current else { return Outcome::Silent };
     let Some((usual, usual_rate)) = loads.usual(thresholds.loads).zip(loads.usual_rate(thresholds.loads)) else {
-        return Outcome::Suspended(format!(
-            "{} loads of it were seen, {} are needed",
-            loads.done.len(),
-            thresholds.loads
-        ));
+        return Outcome::Suspended(
+            format!("{} loads of it were seen, {} are needed", loads.done.len(), thresholds.loads).into(),
+        );
     };
     let age = view.host.now.saturating_sub(since);
     if age < thresholds.least_ns {
@@ -123,7 +121,7 @@ fn together<'a>(view: &'a View<'_>) -> Vec<&'a Loader> {
 }
 
 fn places(view: &View<'_>) -> BTreeSet<String> {
-    view.unit.path.arrays.iter().chain(&view.unit.path.disks).chain(&view.unit.mounts).cloned().collect()
+    view.unit.path.arrays.iter().chain(&view.unit.path.disks).chain(&*view.unit.mounts).cloned().collect()
 }
 
 /// Where the weights come from: a server, else an array, else a disk; of several the one that others load from too.

@@ -68,7 +68,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
             Outcome::Unsupported("neither the memory of the workload's processes nor that of the GPU is read".into())
         }
         Some(minutes) if !series.iter().any(|growth| growth.is_full()) => {
-            Outcome::Suspended(format!("{minutes} minutes of its memory are known, and half an hour is needed"))
+            Outcome::Suspended(format!("{minutes} minutes of its memory are known, and half an hour is needed").into())
         }
         Some(_) => Outcome::Silent,
     }
@@ -182,7 +182,7 @@ fn pressure(view: &View<'_>) -> Option<Claim> {
 pub(crate) fn candidate(view: &View<'_>) -> Option<Candidate> {
     let path = view.unit.host.cgroup.as_deref()?;
     let workload = view.host.signals.host.workloads.get(path)?;
-    let wait = raised(view, &workload.mem_wait, view.policy.memory_leak.wait_some.as_fraction(), percent).ok()?;
+    let wait = raised(view, &workload.mem_wait, view.policy.memory_leak.wait_some.as_fraction()).ok()?;
     let mut evidence = alloc::vec![wait.evidence("some thread waited for memory", path, 100.0, "%")];
     if let Some(available) = view.host.around.cpu.and_then(|cpu| cpu.mem_available.copied()) {
         evidence.push(plain("memory available", "node", to_f64(available.0) / 1e9, "GB"));

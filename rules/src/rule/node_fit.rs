@@ -51,7 +51,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         Verdict::Fit => return Outcome::Silent,
         Verdict::CannotTell => {
             let why = serving.reasons.first().map_or("", |reason| reason.says.as_str());
-            return Outcome::Suspended(format!("cannot tell: {why}"));
+            return Outcome::Suspended(format!("cannot tell: {why}").into());
         }
         Verdict::Degraded | Verdict::Unfit => {}
     }

@@ -65,7 +65,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     match (info, suspended) {
         (Some(claim), _) => Outcome::Claim(claim),
-        (None, Some(why)) => Outcome::Suspended(why),
+        (None, Some(why)) => Outcome::Suspended(why.into()),
         (None, None) => Outcome::Silent,
     }
 }

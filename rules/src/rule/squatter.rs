@@ -5,7 +5,7 @@
 //! that holder lives, and whether anything at all moved for long enough.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 
 use gpuprod_snapshot::gpu::GpuHealth;
 use gpuprod_snapshot::units::Nanos;
@@ -94,7 +94,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Absent;
     }
     let Some(gpu) = unit.gpu else {
-        return Outcome::Suspended("the driver does not answer: nobody can tell what the GPU does".to_string());
+        return Outcome::Suspended("the driver does not answer: nobody can tell what the GPU does".into());
     };
     if gpu.health.get().is_some_and(|health| *health != GpuHealth::Ok) {
         return Outcome::Suspended("the GPU is faulted".into());
@@ -158,7 +158,7 @@ fn dead(view: &View<'_>) -> Outcome {
         return Outcome::Silent;
     };
     if let Some(why) = works_elsewhere(view, view.policy.squatter.dead_ns) {
-        return Outcome::Suspended(why);
+        return Outcome::Suspended(why.into());
     }
     if end == End::EngineGone && unit.usage.refused.lasts(view.host.now, view.policy.squatter.refused_ns).is_none() {
         return Outcome::Silent;
@@ -168,7 +168,7 @@ fn dead(view: &View<'_>) -> Outcome {
         return Outcome::Silent;
     }
     if let Some(why) = stopped(view, view.policy.squatter.dead_ns) {
-        return Outcome::Suspended(why);
+        return Outcome::Suspended(why.into());
     }
     let (variant, severity, confidence, says) = match end {
         End::Dead => ("crashed_holder", Severity::Critical, DEAD, "whose process is dead"),
@@ -224,7 +224,7 @@ fn spin(view: &View<'_>) -> Outcome {
         return Outcome::Silent;
     }
     if let Some(why) = stopped(view, view.policy.squatter.spin_for_ns) {
-        return Outcome::Suspended(why);
+        return Outcome::Suspended(why.into());
     }
     let elsewhere = unit.elsewhere.clone().or_else(|| unit.kin.iter().find_map(|kin| kin.elsewhere.clone()));
     // A rank that worked until just now is the one that the others wait for.
@@ -285,7 +285,7 @@ fn seed(view: &View<'_>) -> Outcome {
     }
     let excuse = stopped(view, policy.squatter.for_ns).or_else(|| works_elsewhere(view, policy.squatter.for_ns));
     if let Some(why) = excuse {
-        return Outcome::Suspended(why);
+        return Outcome::Suspended(why.into());
     }
     if unit.age.is_some_and(|age| age < policy.squatter.for_ns) {
         // A new holder begins anew.
@@ -298,24 +298,25 @@ fn seed(view: &View<'_>) -> Outcome {
         && now.saturating_sub(answered) < policy.squatter.for_ns
     {
         let ago = minutes(now.saturating_sub(answered));
-        return Outcome::Suspended(format!("its engine answered {ago} ago: an engine that answers is a reserve"));
+        return Outcome::Suspended(
+            format!("its engine answered {ago} ago: an engine that answers is a reserve").into(),
+        );
     }
     let engine = unit.engine.is_some();
     if engine && unit.usage.served.is_none() && unit.age.is_none_or(|age| age < policy.squatter.loading_cap_ns) {
         return Outcome::Suspended("its engine has not served yet and may be loading".into());
     }
     if let (false, Some(port)) = (engine, unit.listens) {
-        return Outcome::Suspended(format!(
-            "it listens on port {port} and may be a server: give its metrics page with --engine URL"
-        ));
+        return Outcome::Suspended(
+            format!("it listens on port {port} and may be a server: give its metrics page with --engine URL").into(),
+        );
     }
     if let Some(what) = &unit.interactive
         && unit.usage.still.lasts(now, policy.squatter.interactive_ns).is_none()
     {
-        return Outcome::Suspended(format!(
-            "{what}: a person may pause, up to {}",
-            minutes(policy.squatter.interactive_ns)
-        ));
+        return Outcome::Suspended(
+            format!("{what}: a person may pause, up to {}", minutes(policy.squatter.interactive_ns)).into(),
+        );
     }
     let block = &unit.usage.block;
     let hot = unit.usage.hot.lasts(now, Nanos::from_secs(60)).is_some();

@@ -79,11 +79,11 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return if unit.peers.why.is_empty() {
             Outcome::Silent
         } else {
-            Outcome::Suspended(unit.peers.why.to_string())
+            Outcome::Suspended(unit.peers.why.to_string().into())
         };
     };
     if laggard.age.is_some_and(|age| age < view.policy.straggler_local.warm_ns) {
-        return Outcome::Suspended(format!("{} was started a moment ago", laggard.name));
+        return Outcome::Suspended(format!("{} was started a moment ago", laggard.name).into());
     }
     Outcome::Claim(claim(view, &activity, laggard))
 }

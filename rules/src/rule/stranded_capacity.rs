@@ -47,7 +47,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     if told.is_empty() {
         let unread: Vec<&str> =
             node.rooms.iter().flat_map(|room| &room.unread).map(|resource| resource.as_str()).collect();
-        return Outcome::Suspended(format!("not read or not learnt yet: {}", unread.join(", ")));
+        return Outcome::Suspended(format!("not read or not learnt yet: {}", unread.join(", ")).into());
     }
     let Some(since) = free.stranded_since else { return Outcome::Silent };
     // Information needs no hold: the rule waits itself.

@@ -36,10 +36,9 @@ impl Level {
             self.blocks.pop_front();
         }
         self.blocks.push_back(value);
-        let mut sorted: Vec<f64> = self.blocks.iter().copied().collect();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let rank = (sorted.len().saturating_sub(1)).saturating_mul(percent) / 100;
-        self.level = sorted.get(rank).copied().unwrap_or(value);
+        let mut values: Vec<f64> = self.blocks.iter().copied().collect();
+        let rank = (values.len().saturating_sub(1)).saturating_mul(percent) / 100;
+        self.level = *values.select_nth_unstable_by(rank, f64::total_cmp).1;
     }
 
     fn mature(&self, policy: &Policy) -> Option<f64> {

@@ -141,12 +141,12 @@ impl Gpu {
     /// Its units: id, slices, slices of the whole.
     fn units(&self) -> Vec<(UnitId, u32, u32)> {
         if !self.mig {
-            return vec![(UnitId(self.name.clone()), 1, 1)];
+            return vec![(UnitId(self.name.as_str().into()), 1, 1)];
         }
         let used: u32 = self.instances.iter().sum();
-        let mut units = vec![(UnitId(format!("{}/rest", self.name)), 7 - used, 7)];
+        let mut units = vec![(UnitId(format!("{}/rest", self.name).into()), 7 - used, 7)];
         for (i, slices) in self.instances.iter().enumerate() {
-            units.push((UnitId(format!("MIG-{i}-of-{}", self.name)), *slices, 7));
+            units.push((UnitId(format!("MIG-{i}-of-{}", self.name).into()), *slices, 7));
         }
         units
     }
@@ -385,7 +385,7 @@ impl Node {
             let gpu = &mut self.gpus[at];
             let (lost, absent) = (gpu.lost, gpu.absent_for > 0);
             gpu.absent_for = gpu.absent_for.saturating_sub(1);
-            let name = UnitId(gpu.name.clone());
+            let name = UnitId(gpu.name.as_str().into());
             let mig = gpu.mig;
             let parts = gpu.units();
             if lost && self.rng.one_in(6) {
@@ -431,7 +431,7 @@ impl Node {
         let gpu_of = |id: &UnitId| {
             let whole = id.0.strip_suffix("/rest").unwrap_or(&id.0);
             let whole = whole.split("-of-").last().unwrap_or(whole);
-            UnitId(whole.to_owned())
+            UnitId(whole.into())
         };
         let mut fates = Vec::new();
         for id in &self.known {

@@ -92,7 +92,7 @@ fn annotations(finding: &Finding) -> BTreeMap<&'static str, String> {
     put("variant", line(finding.variant.as_deref().unwrap_or("")));
     put("cause", finding.cause.map_or("", |cause| cause.as_str()).to_owned());
     put("confidence", format!("{:.2}", f64::from(finding.confidence.0) / 1e6));
-    put("victims", line(&some(finding.victims.iter().map(|unit| unit.0.clone()), ", ")));
+    put("victims", line(&some(finding.victims.iter().map(|unit| unit.0.to_string()), ", ")));
     let evidence = finding.evidence.iter().map(|evidence| line(&in_words(evidence)));
     put("evidence", some(evidence, "\n"));
     let rejected = finding.rejected.iter().map(|rejected| {

@@ -264,7 +264,7 @@ fn attributes(metric: &Metric, labels: &[String], parents: &BTreeMap<&str, &str>
 /// The GPU of each part of one.
 fn parents<'a>(frame: &'a Frame<'_>) -> BTreeMap<&'a str, &'a str> {
     let accounts = frame.ledger.accounts.iter();
-    accounts.filter_map(|(unit, account)| Some((unit.0.as_str(), account.gpu.as_ref()?.0.as_str()))).collect()
+    accounts.filter_map(|(unit, account)| Some((&*unit.0, &*account.gpu.as_ref()?.0))).collect()
 }
 
 fn message(metric: &Metric, up_down: bool, data_points: Vec<NumberDataPoint>) -> Message {

@@ -191,7 +191,7 @@ impl Cells<'_, '_> {
     fn memory(&mut self) -> String {
         let id = &self.unit.unit.0;
         let read = |gpu: &Gpu| {
-            let instance = gpu.instances.iter().find(|instance| instance.uuid.get() == Some(id));
+            let instance = gpu.instances.iter().find(|instance| instance.uuid.get().is_some_and(|uuid| **uuid == **id));
             instance.map_or((gpu.mem_used, gpu.mem_total), |instance| (instance.mem_used, instance.mem_total))
         };
         let (used, total) = self.gpu.map_or((Reading::Missing(Missing::Stale), Reading::default()), read);

@@ -17,17 +17,13 @@ pub(super) struct Kind {
     pub(super) evidence: Vec<Evidence>,
 }
 
-fn rate(value: f64) -> String {
-    format!("{} MB/s", Micro::from_f64(libm::round(value / 1e5) / 10.0))
-}
-
 /// What the workload read falls out of the page cache before it is read again, more than it normally does.
 pub(super) fn thrashes(view: &View<'_>) -> Option<Kind> {
     let path = view.unit.host.cgroup.as_ref()?;
     let workload = view.host.signals.host.workloads.get(path)?;
     let reads: f64 = workload.io.values().filter_map(|track| track.latest()).sum();
     let floor = (reads * view.policy.io_stall.refault.as_fraction()).max(f64::MIN_POSITIVE);
-    let refaults = raised(view, &workload.refaults, floor, rate).ok().filter(|_| reads > 0.0)?;
+    let refaults = raised(view, &workload.refaults, floor).ok().filter(|_| reads > 0.0)?;
     let share = refaults.value / reads;
     Some(Kind {
         variant: "cache_thrash",

@@ -1,0 +1,93 @@
+//! How much memory judge and ledger keep per GPU: `cargo run --release --example judge_memory`.
+//! Counts what they hold after an hour of serving with a rebuild in it, for nodes of 1, 8, 16 and 64 GPUs. Fails when
+//! a GPU costs more than 64 KiB (the node's own share, its disks and ports, is in the figure of eight), or when
+//! memory grows faster than the number of GPUs. Sizes, not times: the same on every machine.
+
+#![allow(clippy::print_stdout, reason = "a measurement for people, never shipped")]
+#![allow(unsafe_code, reason = "an allocator that counts can be had in no other way")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gpuprod::pipeline::Pipeline;
+use gpuprod_rules::Policy;
+use gpuprod_sim::Scenario;
+use gpuprod_snapshot::Tick;
+
+/// Bytes per GPU.
+const BAR: usize = 64 << 10;
+/// Ticks of an hour.
+const HOUR: usize = 3600;
+
+struct Counting;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is handed on to the system's allocator as it came; beside it only a number is kept.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HELD.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the place was given out by `alloc` above with this layout, as the caller's contract says.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let mut sizes = Vec::new();
+    for gpus in [1_usize, 8, 16, 64] {
+        let (samples, all) = held(gpus)?;
+        println!("{gpus} GPUs: {all} bytes, {} a GPU; of them {samples} are the last two samples", all / gpus);
+        sizes.push((gpus, all));
+    }
+    let size = |gpus| sizes.iter().find(|(known, _)| *known == gpus).map_or(0, |(_, all)| *all);
+    let (few, many) = (size(16).saturating_sub(size(8)) / 8, size(64).saturating_sub(size(16)) / 48);
+    println!("each further GPU: {few} bytes from 8 to 16, {many} from 16 to 64 (bar {BAR})");
+    let within = sizes.iter().filter(|(gpus, _)| *gpus >= 8).all(|(gpus, all)| all / gpus <= BAR);
+    // A square would quadruple the step; a tenth is for capacities that double.
+    let linear = few > 0 && many <= few + few / 10;
+    println!("{}; {}", if within { "met" } else { "MISSED" }, if linear { "linear" } else { "NOT LINEAR" });
+    Ok(if within && linear { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Bytes of the last two samples of every source, and of everything that is kept.
+fn held(gpus: usize) -> Result<(usize, usize), Box<dyn std::error::Error>> {
+    let last = gpus - 1;
+    let text = format!(
+        "scenario memory\nabout an hour of serving with a rebuild\nseed 7\nlength 60m\n\
+         gpu {gpus} model \"NVIDIA H100 80GB HBM3\" limit 700W\n\
+         engine vllm gpus 0-{last} rate 2400tok/s running 32 waiting 4 util 84% power 480W\n\
+         array md0 raid5 members nvme0n1 nvme1n1 nvme2n1 spare nvme3n1 mount /models\n\
+         reads vllm md0 900MB/s\n\
+         at 40m rebuild md0 speed 180MB/s done 12% slows vllm to 0.5\n"
+    );
+    let scenario = Scenario::parse(&text)?;
+    let before = HELD.load(Ordering::Relaxed);
+    let mut pipeline = Pipeline::new(Policy::default());
+    let mut ticks = 0;
+    let mut found = false;
+    let mut window: (Tick, Tick) = Default::default();
+    let mut simulated = scenario.ticks();
+    for tick in simulated.by_ref().take(HOUR) {
+        found |= !pipeline.feed(&tick).judgement.findings.is_empty();
+        window.0.advance(&mut window.1, &tick);
+        ticks += 1;
+    }
+    drop(simulated);
+    if ticks != HOUR || !found {
+        return Err(format!("{ticks} ticks, findings: {found}: this is not the hour that was meant").into());
+    }
+    let both = HELD.load(Ordering::Relaxed).saturating_sub(before);
+    drop(window);
+    let all = HELD.load(Ordering::Relaxed).saturating_sub(before);
+    Ok((both.saturating_sub(all), all))
+}
