@@ -55,6 +55,9 @@ pub(crate) struct Track {
     spread: f64,
     cusum: f64,
     onset: Option<Nanos>,
+    /// How far its first block was from the median.
+    #[serde(default)]
+    onset_z: f64,
     normal_run: u32,
     /// In which blocks it was out of its normal.
     #[serde(default)]
@@ -76,6 +79,7 @@ impl Track {
             spread: 0.0,
             cusum: 0.0,
             onset: None,
+            onset_z: 0.0,
             normal_run: 0,
             switch: Switch::default(),
         }
@@ -150,9 +154,14 @@ impl Track {
         }
         if self.cusum <= 0.0 {
             self.onset = None;
-        } else if self.onset.is_none() && z >= ONSET_Z {
-            self.onset = Some(start);
+        } else if z >= ONSET_Z && (self.onset.is_none() || self.begins_anew(before, z, policy)) {
+            (self.onset, self.onset_z) = (Some(start), z);
         }
+    }
+
+    /// A block of noise may stand just before the trouble: what is twice as far before anything was told is its beginning.
+    fn begins_anew(&self, before: f64, z: f64, policy: &Policy) -> bool {
+        before <= policy.cusum_alarm && self.onset_z < policy.deviation_z && z >= 2.0 * self.onset_z
     }
 
     /// Distance from the median towards the worse side, in spreads.

@@ -20,8 +20,9 @@ use crate::facts::host::{self as ties, UnitHost};
 use crate::facts::pcie::UnitPcie;
 use crate::facts::{Demand, UnitFacts, peers};
 use crate::join::{self, StoragePath};
-use crate::signals::Signals;
 use crate::signals::device::Lie;
+use crate::signals::own::Lesson;
+use crate::signals::{EngineSignals, Signals};
 use crate::tenancy::Tenancy;
 use crate::unit::{Unit, Units, nameless};
 use crate::window::Window;
@@ -173,13 +174,26 @@ impl<'a> Gather<'a> {
         } else {
             None
         };
-        let weight =
-            weight.or_else(|| weight::of(believed.filter(|_| !mig), signals, own, self.now)).unwrap_or(Weight::NONE);
-        let demand = demand(engine);
+        // A page that counts work while the GPU below it rests speaks of another GPU, or lies.
+        let rests = unit.usage.block.rests() && signals.and_then(EngineSignals::rate).is_some_and(|rate| rate > 0.0);
+        let silicon = if mig { unit.instance(self.gpus).and_then(|instance| instance.gpm.get()) } else { None };
+        let silicon = silicon.or_else(|| believed.filter(|_| !mig)?.gpm.get()).filter(|_| believed.is_some());
+        unit.own.read(self.now, weight::pace(silicon, believed.filter(|_| !mig)), policy);
+        let weight = weight
+            .or_else(|| weight::of(believed.filter(|_| !mig), signals.filter(|_| !rests), own, self.now))
+            .unwrap_or(Weight::NONE);
+        let (weight, exact, slower) = self.pace(unit, &device, weight, policy);
+        let demand = if rests { Demand::Unknown } else { demand(engine) };
         let floor = if unit.deficit_since.is_some() { policy.starved_clear } else { policy.starved_warn };
-        let deficit = weight.source == WeightSource::Tokens
-            && matches!(demand, Demand::Present { .. })
-            && weight.w.rest() >= floor;
+        let known = match weight.source {
+            WeightSource::Tokens => {
+                matches!(demand, Demand::Present { .. }) && !signals.is_some_and(EngineSignals::is_guessed)
+            }
+            _ => engine.is_none() && exact.is_some(),
+        };
+        // What the clock explains nobody else is asked for.
+        let w = (weight.w.as_fraction() / (1.0 - slower).max(0.01)).min(1.0);
+        let deficit = known && 1.0 - w >= floor.as_fraction();
         unit.deficit_since = deficit.then(|| unit.deficit_since.unwrap_or(self.now));
         let mut readings = self.readings(unit, believed, signals, &family, &work);
         if device.lie.is_some() {
@@ -202,6 +216,8 @@ impl<'a> Gather<'a> {
         let workload = self.workload(&family);
         unit.power.learn(open, &block, workload, well);
         unit.activity.learn(open, &block, workload, well, policy);
+        let lesson = Lesson { workload, util: block.util, well: unit.is_well(), full: unit.deficit_since.is_none() };
+        unit.own.learn(self.now, lesson, policy);
         let alone = engine.is_none().then(|| weight.w.as_fraction());
         let checkpoint = unit.checkpoints.step(self.now, readings.written, alone, policy.io_stall.checkpoint_ns);
         let ownership = self.ownership(unit, gpu, self.tenancy);
@@ -216,7 +232,12 @@ impl<'a> Gather<'a> {
             signals,
             demand,
             weight,
-            deviation: signals.and_then(|signals| signals.ratio.deviation(policy)),
+            deviation: match engine {
+                Some(_) => signals.and_then(|signals| signals.ratio.deviation(policy)),
+                None => unit.own.deviation(policy),
+            },
+            exact,
+            slower,
             deficit_since: unit.deficit_since,
             io_some: work.io_some,
             cpu_some: work.cpu_some,
@@ -259,6 +280,27 @@ impl<'a> Gather<'a> {
         facts.host.sharers = unit.sharing.step(open, &sharers, well, policy);
         facts.host.serves = serves;
         facts
+    }
+
+    /// The weight by the unit's own pace, where that is known and nothing better is; what is booked of it; and the part of
+    /// its clock that is held back, by which no activity of silicon can tell how much is done.
+    fn pace(
+        &self,
+        unit: &Unit,
+        device: &DeviceFacts<'_>,
+        weight: Weight,
+        policy: &Policy,
+    ) -> (Weight, Option<f64>, f64) {
+        let clocks = device.signals.map(|signals| &signals.clocks).filter(|clocks| clocks.throttled());
+        let slower = clocks.and_then(|clocks| clocks.deficit(self.now, policy)).unwrap_or(0.0);
+        if matches!(weight.source, WeightSource::Tokens | WeightSource::Steps | WeightSource::None) {
+            return (weight, None, slower);
+        }
+        let left = |w: f64| w.min(1.0 - slower);
+        let own = unit.own.weight(policy).filter(|(source, _)| *source == weight.source);
+        let w = own.map_or(weight.w.as_fraction(), |(_, w)| w);
+        let exact = own.and_then(|_| unit.own.exact()).map(left);
+        (Weight { w: crate::Part::from_fraction(left(w)), source: weight.source }, exact, slower)
     }
 
     fn device(&self, unit: &mut Unit, family: &BTreeSet<u32>, policy: &Policy) -> DeviceFacts<'a> {

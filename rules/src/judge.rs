@@ -19,8 +19,7 @@ use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
 use crate::{
-    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, Tenancy, externality, merge, serving,
-    vital,
+    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, externality, merge, peers, serving, vital,
 };
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
@@ -151,6 +150,7 @@ impl Judge {
             }
             self.holds.put(&unit.id, held);
         }
+        let others = peers::borrowed(&facts, &self.holds, &self.policy);
         let units = facts.iter().map(|unit| {
             let blame = self.holds.of(&unit.id).ranked().find_map(|(_, active)| {
                 // A wait for a peer elsewhere is told and booked, and nobody is paged for it; a leak is told and has
@@ -162,7 +162,12 @@ impl Judge {
                         && !active.current;
                 (blames && !over).then_some(active)
             });
-            (unit, blame, merge::shares(&self.holds, &unit.id))
+            let mut shares = merge::shares(&self.holds, &unit.id);
+            let borrowed = others.get(&unit.id).filter(|_| blame.is_none());
+            if let Some((cause, pressure)) = borrowed.copied() {
+                shares = alloc::vec![merge::Share { cause, object: "", pressure }];
+            }
+            (unit, blame, borrowed.map(|(cause, _)| *cause), shares)
         });
         let mut units = settle(units, &self.window, &mut self.units, now, &self.policy);
         externality::note(&gather, &facts, &self.holds, &mut units);
@@ -209,6 +214,10 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
             && let Some(engine) = unit.engine
         {
             suspect.engines.insert(engine.url.clone());
+        }
+        if let (Some(engine), Some(util)) = (unit.engine, unit.usage.block.util) {
+            let busy = suspect.busy.entry(engine.url.clone()).or_default();
+            *busy = busy.max(util);
         }
         if unit.deficit_since.is_some() || blamed || unit.usage.hungry.since().is_some() {
             suspect.workloads.extend(unit.host.cgroup.clone());

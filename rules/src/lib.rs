@@ -25,6 +25,7 @@ pub mod ledger;
 mod merge;
 pub mod node;
 mod number;
+mod peers;
 pub mod placement;
 mod policy;
 mod reading;

@@ -24,6 +24,7 @@ use crate::signals::activity::Activity;
 use crate::signals::busy::{Normals, References};
 use crate::signals::checkpoints::Checkpoints;
 use crate::signals::device::{Errors, Lie};
+use crate::signals::own::Own;
 use crate::signals::sharing::Sharing;
 use crate::state::split;
 use crate::usage::{Readings, Spell, Usage};
@@ -64,6 +65,9 @@ pub(crate) struct Unit {
     slices_whole: u32,
     pub(crate) engine: Option<String>,
     pub(crate) power: Normals,
+    /// Its own pace, where no page tells its progress.
+    #[serde(default)]
+    pub(crate) own: Own,
     #[serde(default)]
     pub(crate) activity: Activity,
     #[serde(default)]
@@ -153,6 +157,7 @@ impl Units {
                 power: Normals::default(),
                 activity: Activity::default(),
                 sharing: Sharing::default(),
+                own: Own::default(),
                 checkpoints: Checkpoints::default(),
                 deficit_since: None,
                 vacant_since: None,
@@ -335,7 +340,7 @@ pub(crate) fn nameless(index: u32) -> String {
 
 /// Settles state and split of every unit.
 pub(crate) fn settle<'a>(
-    facts: impl Iterator<Item = (&'a UnitFacts<'a>, Option<&'a Active>, Vec<Share<'a>>)>,
+    facts: impl Iterator<Item = (&'a UnitFacts<'a>, Option<&'a Active>, Option<Cause>, Vec<Share<'a>>)>,
     window: &Window,
     units: &mut Units,
     now: Now,
@@ -343,11 +348,11 @@ pub(crate) fn settle<'a>(
 ) -> Vec<UnitJudgement> {
     let gpus = window.value(Source::Gpu, |tick| &tick.gpu);
     let mut judged = Vec::new();
-    for (facts, blame, shares) in facts {
+    for (facts, blame, borrowed, shares) in facts {
         let Some(unit) = units.units.get_mut(&facts.id) else {
             continue;
         };
-        let state = state(unit, facts, blame, &gpus, now, policy);
+        let state = state(unit, facts, (blame, borrowed), &gpus, now, policy);
         let since = match unit.state {
             Some((before, since)) if before == state => since,
             _ => now.boottime,
@@ -384,7 +389,7 @@ pub(crate) fn settle<'a>(
 fn state(
     unit: &mut Unit,
     facts: &UnitFacts<'_>,
-    blame: Option<&Active>,
+    (blame, borrowed): (Option<&Active>, Option<Cause>),
     gpus: &Reading<&Gpus>,
     now: Now,
     policy: &Policy,
@@ -418,14 +423,15 @@ fn state(
     if loading(facts) {
         return State::Loading(Loading::Weights);
     }
-    if facts.throttled && facts.deficit() >= 0.05 {
+    // The clock that is missing is the loss, whatever a weight that is full too early says.
+    if facts.throttled && facts.deficit().max(facts.slower) >= 0.05 {
         return State::Throttled;
     }
     if facts.checkpoint {
         return State::Productive(Progress::Checkpoint);
     }
     let lasts = unit.recovered_since.is_none_or(|since| now.boottime.saturating_sub(since) < STARVED_LEAVES);
-    let cause = blame.and_then(|active| active.claim.cause);
+    let cause = blame.and_then(|active| active.claim.cause).or(borrowed);
     if let (Some(cause), true) =
         (cause.filter(|cause| !matches!(cause, Cause::Fault | Cause::Throttle | Cause::Squat | Cause::Stall)), lasts)
     {

@@ -292,6 +292,10 @@ const SPIN_BAND: f64 = 0.03;
 pub(crate) const NEAR_LIMIT: f64 = 0.6;
 /// Bare idle as a part of the limit (A100 .13, H100 .10, H200 .11 measured).
 const BARE: f64 = 0.1;
+/// Utilization and activity of a GPU on which nothing runs, and its power between bare idle and limit with a context
+/// held (H100 and H200: .07 measured).
+const RESTS: f64 = 0.01;
+const NO_LOAD: f64 = 0.12;
 /// Clocks above this part of the largest are up.
 const CLOCK_UP: f64 = 0.7;
 
@@ -312,6 +316,13 @@ impl Readings {
     /// The largest of what says that the silicon works; none where nothing can.
     pub(crate) fn silicon(&self) -> Option<f64> {
         [self.sm, self.tensor, self.dram].into_iter().flatten().reduce(f64::max)
+    }
+
+    /// Nothing runs on it, by two witnesses.
+    pub(crate) fn rests(&self) -> bool {
+        let idle = |value: f64| value <= RESTS;
+        self.util.is_some_and(idle)
+            && self.silicon().map_or_else(|| self.power_share().is_some_and(|p| p < NO_LOAD), idle)
     }
 
     fn judge(&self, policy: &Policy) -> Is {

@@ -58,6 +58,19 @@ pub(crate) fn gpm(gpm: &Gpm, own: References) -> Option<f64> {
     }
 }
 
+/// How hard a unit works, on no scale but its own: activity against the priors, or utilization times power. It may be
+/// more than one.
+pub(crate) fn pace(silicon: Option<&Gpm>, gpu: Option<&Gpu>) -> Option<(WeightSource, f64)> {
+    let activity = silicon.and_then(|silicon| gpm(silicon, References::default()));
+    let watts = || {
+        let gpu = gpu?;
+        let (util, power) = (utilization(gpu)?, milliwatts(&gpu.power)?);
+        let limit = milliwatts(&gpu.power_limit).filter(|limit| *limit > 0.0)?;
+        Some(util * (power / limit - POWER_CONTEXT).max(0.0) / (POWER_BUSY - POWER_CONTEXT))
+    };
+    activity.map(|pace| (WeightSource::Gpm, pace)).or_else(|| watts().map(|pace| (WeightSource::Proxy, pace)))
+}
+
 fn utilization(gpu: &Gpu) -> Option<f64> {
     gpu.util.copied().map(|util| util.as_fraction())
 }

@@ -220,7 +220,7 @@ fn without_a_threshold_a_scenario_goes_wrong() {
         ("squatter.spin_util", |policy| policy.squatter.spin_util = Part(1_000_001), "spin_engine_hang"),
         ("squatter.spin_power", |policy| policy.squatter.spin_power = Part(0), "spin_without_gpm"),
         ("io_stall.wait_blocked", |policy| policy.io_stall.wait_blocked = Part(1_000_001), "io_server_hangs"),
-        ("io_stall.hungry_util", |policy| policy.io_stall.hungry_util = Part(0), "io_drive_fails_slow"),
+        ("io_stall.hungry_util", |policy| policy.io_stall.hungry_util = Part(0), "io_drive_fails_half_busy"),
         ("io_stall.await_ratio", |policy| policy.io_stall.await_ratio = 1e6, "io_drive_fails_slow"),
         ("io_stall.background", |policy| policy.io_stall.background = Part(1_000_001), "io_neighbour_floods"),
         ("link for_ns", |policy| policy.pcie_link_degraded.for_ns = Nanos(0), "pcie_link_retrains"),
@@ -248,6 +248,8 @@ fn without_a_threshold_a_scenario_goes_wrong() {
         ("order", |policy| without(policy, Gate::Order), "io_after_slowdown"),
         ("link", |policy| without(policy, Gate::Link), "rebuild_elsewhere_disks_late"),
         ("counterfactual", |policy| without(policy, Gate::Counterfactual), "both_slow_during_rebuild"),
+        ("liveness", |policy| without(policy, Gate::Liveness), "reserve_holds_all"),
+        ("class", |policy| without(policy, Gate::Class), "person_holds_all"),
         ("order_slack_blocks", |policy| policy.order_slack_blocks = 10_000, "io_after_slowdown"),
     ];
     for &(name, change, of) in ablations {

@@ -22,8 +22,10 @@ use crate::{Policy, State, UnitId, UnitJudgement, entries};
 const BLOCKS: usize = 64;
 /// Good blocks that are remembered.
 const GOOD: usize = 24;
-/// Blocks of each kind that are needed.
+/// Blocks of each kind that are needed, and blocks of trouble after which a control that lost as much denies: a finding
+/// takes six.
 const ENOUGH: usize = 6;
+const DENIES: usize = 3;
 /// The least difference that counts, as a part of full progress.
 const LEAST: f64 = 0.10;
 /// Spreads that it must measure.
@@ -250,7 +252,7 @@ impl History {
         Some(Did {
             victim: change,
             control: against,
-            significant: large && (against.is_some() || switch.ended()),
+            significant: large && on >= ENOUGH && (against.is_some() || switch.ended()),
             on,
             off,
         })
@@ -264,7 +266,7 @@ impl History {
 
 /// Difference of the medians, and the pooled spread within the sides.
 fn change((mut on, mut off): Sides) -> Option<(f64, f64)> {
-    if on.len() < ENOUGH || off.len() < ENOUGH {
+    if on.len() < DENIES || off.len() < ENOUGH {
         return None;
     }
     let (high, low) = (median(&mut on), median(&mut off));
@@ -298,8 +300,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_needs_six_blocks_of_each_kind() {
-        assert_eq!(change((alloc::vec![0.5; 5], alloc::vec![1.0; 20])), None);
+    fn a_change_needs_three_bad_blocks_and_six_good_ones() {
+        assert_eq!(change((alloc::vec![0.5; 2], alloc::vec![1.0; 20])), None);
+        assert_eq!(change((alloc::vec![0.5; 20], alloc::vec![1.0; 5])), None);
         let (difference, spread) = change((alloc::vec![0.5; 6], alloc::vec![1.0; 6])).unwrap();
         assert!((difference + 0.5).abs() < 1e-12 && (spread - FLOOR).abs() < 1e-12);
     }

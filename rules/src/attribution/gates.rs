@@ -33,10 +33,8 @@ const P_COUNTERFACTUAL: f64 = 0.5;
 
 /// Since when the victim is in trouble. Without a progress source that is when its GPU ran out of work.
 pub(crate) fn victim_onset(view: &View<'_>) -> Option<Nanos> {
-    match &view.unit.deviation {
-        Some(deviation) => deviation.onset,
-        None => view.unit.usage.hungry.since(),
-    }
+    let hungry = || view.unit.usage.hungry.since().filter(|_| view.unit.engine.is_none());
+    view.unit.deviation.and_then(|deviation| deviation.onset).or_else(hungry)
 }
 
 /// Lets a candidate through the gates, or says with numbers at which it failed.

@@ -54,7 +54,11 @@ pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     }
     for name in view.unit.path.disks.difference(&spoken_for) {
         let signals = view.host.signals.disks.get(name);
-        all.push(shows(view, name, signals, view.policy.disk_await_ratio, false).candidate);
+        let mut candidate = shows(view, name, signals, view.policy.disk_await_ratio, false).candidate;
+        if flooded(view, name) {
+            candidate.cause = Cause::BackgroundIo;
+        }
+        all.push(candidate);
     }
     all
 }
@@ -87,6 +91,19 @@ fn of_array(view: &View<'_>, array: &MdArray) -> Shows {
         shows.candidate.saturation = Saturation::none("no sync is running".into());
     }
     shows
+}
+
+/// Others' share of what a disk moves; nothing when the workload's own part cannot be told.
+pub(crate) fn others(view: &View<'_>, name: &str) -> Option<f64> {
+    let device = view.host.block?.devices.iter().find(|device| device.name == name)?;
+    let own = view.unit.io_by_device.get(&device.dev).copied()?;
+    let rate = view.host.signals.disks.get(name)?.throughput.latest().filter(|rate| *rate > 0.0)?;
+    Some((1.0 - own / rate).clamp(0.0, 1.0))
+}
+
+/// Most of what a disk moves is not the workload's.
+pub(crate) fn flooded(view: &View<'_>, name: &str) -> bool {
+    others(view, name).is_some_and(|others| others >= view.policy.io_stall.background.as_fraction())
 }
 
 /// Whether a unit's workload has this disk, array or mount open.

@@ -6,12 +6,17 @@ use alloc::vec::Vec;
 
 use crate::baseline::Deviation;
 use crate::rule::View;
-use crate::{Cause, Evidence, Micro, Rejected};
+use crate::{Cause, Evidence, Micro, Policy, Rejected};
 
 /// The first gate: the victim does worse than its own normal.
 pub(crate) fn deviates(deviation: &Deviation, view: &View<'_>) -> bool {
+    far(deviation, view.policy)
+}
+
+/// The same without a view.
+pub(crate) fn far(deviation: &Deviation, policy: &Policy) -> bool {
     let effect = 1.0 - deviation.ratio();
-    deviation.z >= view.policy.deviation_z && effect >= view.policy.starved_warn.as_fraction() && deviation.alarm
+    deviation.z >= policy.deviation_z && effect >= policy.starved_warn.as_fraction() && deviation.alarm
 }
 
 /// What the victim itself shows: progress, utilization, waits.
@@ -28,16 +33,15 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
     let engine = unit.engine.map_or(unit.name.as_str(), |engine| engine.url.as_str());
     if let Some(deviation) = &unit.deviation {
         let percent = |value: f64| value * 100.0;
+        let what =
+            if unit.engine.is_some() { "token rate, of its own normal" } else { "pace of the GPU, of its own normal" };
         let scaled = Deviation {
             value: percent(deviation.value),
             normal: percent(deviation.normal),
             spread: percent(deviation.spread),
             ..*deviation
         };
-        evidence.push(Evidence {
-            normal: Some(scaled.as_normal()),
-            ..plain("token rate, of its own normal", engine, scaled.value, "%")
-        });
+        evidence.push(Evidence { normal: Some(scaled.as_normal()), ..plain(what, engine, scaled.value, "%") });
     }
     if let Some(rate) = unit.signals.and_then(crate::signals::EngineSignals::rate) {
         evidence.push(plain("token rate", engine, rate, "tok/s"));

@@ -53,6 +53,10 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) weight: Weight,
     /// Progress of the last block against its own normal.
     pub(crate) deviation: Option<Deviation>,
+    /// The productive part of this very tick by its own pace, where that is known.
+    pub(crate) exact: Option<f64>,
+    /// Part of its clock that is held back.
+    pub(crate) slower: f64,
     /// The deficit has been above the threshold since.
     pub(crate) deficit_since: Option<Nanos>,
     /// Pids of the workload.
@@ -128,7 +132,11 @@ pub(crate) struct Kin {
 impl UnitFacts<'_> {
     /// The weight of this very tick: tokens are booked as they came, and the mean of the last seconds is for verdicts.
     pub(crate) fn booked(&self, judged: Weight) -> Weight {
-        let exact = self.signals.and_then(EngineSignals::exact).filter(|_| judged.source == WeightSource::Tokens);
+        let exact = match judged.source {
+            WeightSource::Tokens => self.signals.and_then(EngineSignals::exact),
+            WeightSource::None => None,
+            _ => self.exact,
+        };
         exact.map_or(judged, |w| Weight { w: Part::from_fraction(w), source: judged.source })
     }
     /// What it is for: declared, or inferred from an engine's page.
@@ -138,7 +146,11 @@ impl UnitFacts<'_> {
     }
     /// Where the time without work goes.
     pub(crate) fn rest(&self) -> Bucket {
-        state::rest(self.demand, self.class(), self.ownership.class.is_some())
+        // The engine has nothing to wait for, and its GPU pauses between requests: the demand is met.
+        let paused = self.signals.is_some_and(EngineSignals::pauses)
+            && matches!(self.demand, Demand::Present { waiting: 0, .. });
+        let demand = if paused { Demand::Met } else { self.demand };
+        state::rest(demand, self.class(), self.ownership.class.is_some())
     }
     pub(crate) fn deficit(&self) -> f64 {
         self.weight.w.rest().as_fraction()

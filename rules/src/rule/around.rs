@@ -35,7 +35,7 @@ pub(super) fn raised(view: &View<'_>, track: &Track, floor: f64) -> Result<Raise
     }
     let series = || track.recent().collect();
     let Some(normal) = track.deviation(view.policy) else {
-        if view.unit.deviation.is_some() {
+        if view.unit.deviation.is_some() && (view.unit.engine.is_some() || view.unit.usage.hungry.since().is_none()) {
             return Err(Calm::Unlearnt(value, track.blocks()));
         }
         return Ok(Raised { value, normal: None, onset: None, switch: None, series: series() });

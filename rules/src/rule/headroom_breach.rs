@@ -42,7 +42,7 @@ pub(super) const TEXT: Text = Text {
     inputs: "Tokens, running and waiting requests, histograms of queue time and of whole requests of the engine's page. Its \
              capacity is learnt: what it did (90th percentile, prompts and generated tokens apart) while requests waited for ten \
              seconds and nothing was wrong. So are its bursts: arrivals per minute, over four hours.",
-    formula: "burst: over a minute, capacity less load is below load times (burst - 1). queue_share: the mean queue time is queued \
+    formula: "burst: over a minute, capacity less load is below load times (burst - 1), its own burst, after half an hour of its requests. queue_share: the mean queue time is queued \
               of the mean request and more, in blocks of the last twelve blocks, over for_ns. over_reserved: no request, or spare \
               times that room, for over_reserved_ns. Ends after clear_ns.",
     silent: "Short queues; an engine whose page shows no queue times.",
@@ -82,8 +82,11 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     // To stay takes a little less than to enter.
     let slack = if view.active { 1.2 } else { 1.0 };
-    if let Some(room) = serving::room(load, view.policy).filter(|room| room.usable < room.needed * slack) {
-        return tight(view, (engine, load), room);
+    // How bursty others' requests are is no evidence against this engine: its own must have been seen.
+    let (burst, learnt) = serving::burst(load, view.policy);
+    let room = serving::room(load, view.policy).filter(|room| learnt && room.usable < room.needed * slack);
+    if let Some(room) = room {
+        return tight(view, (engine, load), room, burst);
     }
     if engine.queue_time.get().is_none() || engine.e2e.get().is_none() {
         return Outcome::Unsupported("the engine's page has no queue times".into());
@@ -118,19 +121,13 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 }
 
 /// What is left is less than a burst takes.
-fn tight(view: &View<'_>, (engine, load): (&Engine, &EngineLoad), room: Room) -> Outcome {
-    let (burst, learnt) = serving::burst(load, view.policy);
+fn tight(view: &View<'_>, (engine, load): (&Engine, &EngineLoad), room: Room, burst: f64) -> Outcome {
     let percent = |part: f64| Micro::from_f64(libm::round(part * 100.0));
     let most = load.capacity.most.unwrap_or_default();
     let mut proof = alloc::vec![
         evidence("load of the last minute, of its capacity", &engine.url, room.load * 100.0, "%"),
         evidence("what a burst takes on top, of its capacity", &engine.url, room.needed * 100.0, "%"),
-        evidence(
-            "busiest minute of a hundred, over the mean",
-            &engine.url,
-            burst,
-            if learnt { "x" } else { "x (prior)" }
-        ),
+        evidence("busiest minute of a hundred, over the mean", &engine.url, burst, "x"),
     ];
     for (what, rate) in [("prompt tokens at its limit", most.prefill), ("generated tokens at its limit", most.decode)] {
         proof.push(evidence(what, &engine.url, rate, "tok/s"));

@@ -148,14 +148,19 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 pub(super) fn hungry(view: &View<'_>) -> Option<Nanos> {
     let unit = view.unit;
     match (&unit.deviation, unit.engine) {
-        (Some(deviation), _) => {
+        (Some(deviation), Some(_)) => {
             let wanted = matches!(unit.demand, Demand::Present { .. });
             let bad = unit.deficit_since.filter(|_| wanted)?;
             (view.active || attribution::deviates(deviation, view) || deviation.value <= 0.0).then_some(bad)
         }
         // An engine whose normal is not learnt yet is no witness, and one without work has no trouble.
         (None, Some(_)) => None,
-        (None, None) => unit.usage.hungry.since(),
+        // A GPU that does less than it did with this workload may pause of its own accord: the cause is looked for.
+        (deviation, None) => {
+            let slow =
+                deviation.as_ref().is_some_and(|deviation| view.active || attribution::deviates(deviation, view));
+            unit.deficit_since.filter(|_| slow).or(unit.usage.hungry.since())
+        }
     }
 }
 
@@ -195,11 +200,12 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
     let (rate, most) = (signals.throughput.latest(), signals.throughput.highest());
     let share = rate.zip(most).map(|(rate, most)| rate / most.max(f64::MIN_POSITIVE));
     let behind = in_flight >= ALWAYS_BUSY && share.is_some_and(|share| share < SLOW);
-    let others = others(view, device, rate);
+    let others = attribution::others(view, name);
+    let background = attribution::flooded(view, name);
     let thrashes = kind::thrashes(view);
-    if let (Some(share), Some(others)) = (share, others)
+    if let (Some(share), Some(_)) = (share, others)
         && share >= OWN_LIMIT
-        && others < policy.io_stall.background.as_fraction()
+        && !background
         && !late
         && thrashes.is_none()
     {
@@ -208,7 +214,8 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
             Micro::from_f64(share * 100.0)
         )));
     }
-    if !(late || full || behind || view.active) {
+    // Under a neighbour's flood a device need not be late by the clock: the workload waits behind it.
+    if !(late || full || behind || background || view.active) {
         return Err(reject(format!(
             "answers in {} ms, below {} ms, with {} requests out: the wait is not the device's (own io.max, locks)",
             Micro::from_f64(signals.latency.latest().unwrap_or(0.0)),
@@ -218,7 +225,6 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
     }
     let ratio = if late { policy.io_stall.await_ratio } else { policy.disk_await_ratio };
     let Blame { object, confidence, pressure, latency, mut evidence } = attribution::gates(view, name, signals, ratio)?;
-    let background = others.is_some_and(|others| others >= policy.io_stall.background.as_fraction());
     evidence.extend(others.map(|share| plain("of its bytes are not the workload's", name, share * 100.0, "%")));
     evidence.extend(share.map(|share| plain("throughput, of the most it was seen to give", name, share * 100.0, "%")));
     evidence.push(plain("requests in flight, on average", name, in_flight, "requests"));
@@ -243,13 +249,6 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
         confidence,
         evidence,
     })
-}
-
-/// Others' share of what a device moves; nothing when the workload's own part cannot be told.
-fn others(view: &View<'_>, device: &BlockDevice, rate: Option<f64>) -> Option<f64> {
-    let own = view.unit.io_by_device.get(&device.dev).copied()?;
-    let rate = rate.filter(|rate| *rate > 0.0)?;
-    Some((1.0 - own / rate).clamp(0.0, 1.0))
 }
 
 /// A network file system that the workload has open.

@@ -14,7 +14,7 @@ use super::{Claim, Outcome, Text, View};
 use crate::facts::Demand;
 use crate::policy::table::thresholds;
 use crate::usage::End;
-use crate::{Cause, Part, Rejected, Severity};
+use crate::{Cause, Gate, Part, Rejected, Severity};
 
 mod words;
 
@@ -130,7 +130,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 /// An engine answers: whatever it does not do, it is there to do it.
 fn reserve(view: &View<'_>) -> Option<Claim> {
     let unit = view.unit;
-    let engine = unit.engine.filter(|engine| engine.page.get().is_some())?;
+    let alive = view.policy.asks(Gate::Liveness);
+    let engine = unit.engine.filter(|engine| alive && engine.page.get().is_some())?;
     if matches!(unit.demand, Demand::Present { .. }) {
         return None;
     }
@@ -294,7 +295,7 @@ fn seed(view: &View<'_>) -> Outcome {
     if unit.usage.waits.since().is_some() || unit.usage.waits_remote.since().is_some() {
         return Outcome::Suspended("the workload waits for I/O: it is starved, not squatting".into());
     }
-    if let Some(answered) = unit.usage.answered
+    if let Some(answered) = unit.usage.answered.filter(|_| policy.asks(Gate::Liveness))
         && now.saturating_sub(answered) < policy.squatter.for_ns
     {
         let ago = minutes(now.saturating_sub(answered));
@@ -311,7 +312,7 @@ fn seed(view: &View<'_>) -> Outcome {
             format!("it listens on port {port} and may be a server: give its metrics page with --engine URL").into(),
         );
     }
-    if let Some(what) = &unit.interactive
+    if let Some(what) = unit.interactive.as_ref().filter(|_| policy.asks(Gate::Class))
         && unit.usage.still.lasts(now, policy.squatter.interactive_ns).is_none()
     {
         return Outcome::Suspended(

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 
 use gpuprod_snapshot::engine::Engine;
-use gpuprod_snapshot::units::Nanos;
+use gpuprod_snapshot::units::{Nanos, to_f64};
 use serde::{Deserialize, Serialize};
 
 use super::exact::Exact;
@@ -16,6 +16,8 @@ use crate::{Policy, entries};
 
 /// The weight of a tick looks back so far: single seconds of a healthy engine are noisy.
 const TRAIL: Nanos = Nanos::from_secs(10);
+/// Below this part of the utilization that it has at work, an engine pauses between requests.
+const PAUSES: f64 = 0.75;
 
 /// What was learnt about an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +38,15 @@ pub(crate) struct EngineSignals {
     /// What its prefix cache spares it.
     #[serde(default)]
     prefix: Prefix,
+    /// Utilization of its GPUs in the blocks that taught.
+    #[serde(default)]
+    busy: f64,
+    /// Its GPUs are far less busy than then: demand sets its pace.
+    #[serde(default)]
+    pauses: bool,
+    /// The batch size at hand has no normal: that of its neighbour stands in.
+    #[serde(default)]
+    guessed: bool,
 }
 
 impl Signals {
@@ -63,14 +74,52 @@ impl EngineSignals {
             trail: VecDeque::new(),
             exact: Exact::default(),
             prefix: Prefix::default(),
+            busy: 0.0,
+            pauses: false,
+            guessed: false,
         }
     }
 
-    pub(super) fn close(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
+    /// Ends a block. `busy` is the utilization of its GPUs in it: while they pause, the pace is the demand's, and tells
+    /// nothing of what a batch size can do that was never seen at work.
+    pub(super) fn close(&mut self, start: Nanos, healthy: bool, busy: Option<f64>, policy: &Policy) {
+        self.pauses = busy.is_some_and(|busy| busy < PAUSES * self.busy);
+        let mut taught = false;
         for track in self.reference.values_mut() {
-            track.close(start, healthy, policy);
+            let teaches = !self.pauses || track.mature(policy);
+            track.close(start, healthy && teaches, policy);
+            taught |= track.mature(policy);
+        }
+        if let Some(busy) = busy.filter(|_| healthy && taught) {
+            self.busy = self.busy.max(busy);
         }
         self.ratio.close(start, healthy, policy);
+    }
+
+    /// What stands in for the normal of a batch size that has none: that of the nearest one. A step of fewer sequences
+    /// takes as long (decode is bound by memory), so that fewer of them make less in proportion, unless the GPU pauses.
+    fn neighbour(&self, running: u64, policy: &Policy) -> Option<f64> {
+        let batch = running.checked_ilog2()?;
+        let known = self
+            .reference
+            .iter()
+            .filter_map(|(batch, track)| Some((*batch, track.normal(policy).filter(|normal| *normal > 0.0)?)));
+        let (at, normal) = known.min_by_key(|(known, _)| (known.abs_diff(batch), core::cmp::Reverse(*known)))?;
+        if at < batch || self.pauses {
+            return Some(normal);
+        }
+        let sequences = 1.5 * to_f64(1_u64.checked_shl(at).unwrap_or(u64::MAX));
+        Some(normal * (to_f64(running) / sequences).min(1.0))
+    }
+
+    /// Its progress is measured against another batch size: nobody is blamed on that.
+    pub(crate) const fn is_guessed(&self) -> bool {
+        self.guessed
+    }
+
+    /// Its GPUs pause between requests, at a batch size that was never seen at work.
+    pub(crate) const fn pauses(&self) -> bool {
+        self.guessed && self.pauses
     }
 
     /// Keeps the own normal and drops the present.
@@ -115,9 +164,12 @@ impl EngineSignals {
             }
             reference.normal(policy).filter(|normal| *normal > 0.0).map(|normal| rate / normal)
         });
+        let guess = running.filter(|_| ratio.is_none()).and_then(|running| self.neighbour(running, policy));
+        self.guessed = guess.is_some();
         if let Some(ratio) = ratio {
             self.ratio.add(ratio * seconds, seconds);
         }
+        let ratio = ratio.or_else(|| guess.map(|normal| rate / normal));
         self.exact.page(ratio, seconds, self.ratio.spread());
         self.trail.push_back((after.at, seconds, ratio, work));
     }

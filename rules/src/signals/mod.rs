@@ -21,6 +21,7 @@ mod engines;
 pub(crate) mod exact;
 pub(crate) mod host;
 pub(crate) mod node;
+pub(crate) mod own;
 pub(crate) mod pcie;
 pub(crate) mod sharing;
 mod storage;
@@ -77,6 +78,9 @@ pub(crate) struct Suspect {
     /// Network mounts likewise.
     #[serde(default)]
     pub(crate) mounts: BTreeSet<String>,
+    /// Utilization of the busiest GPU of an engine in the last block.
+    #[serde(default)]
+    pub(crate) busy: BTreeMap<String, f64>,
     /// Cgroups of workloads likewise.
     #[serde(default)]
     pub(crate) workloads: BTreeSet<String>,
@@ -134,7 +138,7 @@ impl Signals {
         self.node.close(start, suspect, policy);
         self.host.close(start, suspect, policy);
         for (url, engine) in &mut self.engines {
-            engine.close(start, !suspect.engines.contains(url), policy);
+            engine.close(start, !suspect.engines.contains(url), suspect.busy.get(url).copied(), policy);
         }
         for (url, load) in &mut self.load {
             load.close(start, !suspect.engines.contains(url), policy);

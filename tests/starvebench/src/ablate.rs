@@ -5,7 +5,7 @@ use crate::options::Options;
 use crate::play::{self, Play};
 use crate::pool;
 use crate::score::{precisions, recalls};
-use crate::variant::{Job, Variant};
+use crate::variant::{Group, Job, Variant};
 
 /// Gates that the policy can do without.
 const GATES: &[&str] = &["order", "counterfactual", "link", "liveness", "class"];
@@ -19,7 +19,7 @@ pub(crate) struct Ablation {
     pub(crate) why: Option<String>,
 }
 
-/// Every gate, over one seed of each template, and all gates over the same runs.
+/// Every gate, over one seed of each template and all of the confounders, and all gates over the same runs.
 pub(crate) fn all(
     variants: &[Variant],
     jobs: &[Job],
@@ -27,11 +27,13 @@ pub(crate) fn all(
     options: &Options,
 ) -> Result<Vec<Ablation>, String> {
     let first = options.scored().next();
+    let confounds = |job: &Job| variants.get(job.variant).is_some_and(|variant| variant.group == Group::Confounder);
     let few: Vec<(&Job, &Play)> = jobs
         .iter()
         .zip(plays)
         .filter(|(job, _)| {
-            job.seed.is_some() && (job.seed == first || options.seeds > 20 && job.seed.is_some_and(|seed| seed < 20))
+            job.seed.is_some()
+                && (job.seed == first || confounds(job) || options.seeds > 20 && job.seed.is_some_and(|seed| seed < 20))
         })
         .collect();
     let whole: Vec<(&Variant, &Play)> =

@@ -53,13 +53,20 @@ pub(crate) struct Asked {
     pub(crate) instead: Option<String>,
 }
 
-/// All alerts of a run.
+/// Rules that page nobody: what they are asked for, they tell as information.
+const INFORMATION: &[&str] = &["headroom_breach"];
+
+/// All alerts of a run, and in which seconds such a rule spoke.
 #[derive(Debug, Default)]
-pub(crate) struct Alerts(pub(crate) Vec<Alert>);
+pub(crate) struct Alerts(pub(crate) Vec<Alert>, pub(crate) Vec<(String, u64)>);
 
 impl Alerts {
     /// What is said in a second.
     pub(crate) fn step(&mut self, second: u64, findings: &[Finding]) {
+        let told =
+            findings.iter().flat_map(|finding| std::iter::once(finding.rule).chain(finding.also.iter().copied()));
+        let told = told.map(|rule| rule.as_str()).filter(|rule| INFORMATION.contains(rule));
+        self.1.extend(told.map(|rule| (rule.to_owned(), second)));
         for finding in findings.iter().filter(|finding| finding.severity > Severity::Info) {
             let known = self.0.iter().rposition(|alert| alert.subject == finding.subject && second <= alert.to + SAME);
             let at = known.unwrap_or_else(|| {
@@ -105,6 +112,9 @@ impl Alerts {
                 }
                 first = Some(first.map_or(named, |known| known.min(named)));
             }
+            let (from, to) = span(blame);
+            let mut told = self.1.iter().filter(|(word, at)| *word == blame.cause && (from..to).contains(at));
+            first = first.or_else(|| told.next().map(|(_, at)| *at));
             let instead = self.0.iter().filter(|alert| overlaps(alert, blame)).min_by_key(|alert| alert.from);
             asked.push(Asked {
                 word: blame.cause.clone(),
@@ -115,6 +125,15 @@ impl Alerts {
                 latency: first.map(|first| first.saturating_sub(*seen)),
                 instead: instead.map(|alert| format!("{} {}", alert.named(), alert.subject)),
             });
+        }
+        // A name that may not fall is wrong beside any that is right.
+        for alert in self.0.iter_mut().filter(|alert| alert.verdict == Verdict::Right) {
+            let asked = |word: &str| scenario.blames.iter().chain(&scenario.may).any(|blame| blame.cause == word);
+            let mut banned =
+                scenario.silent.iter().filter(|word| *word != "all" && *word != "critical" && !asked(word));
+            if banned.any(|word| alert.says(word).is_some()) {
+                alert.verdict = Verdict::False;
+            }
         }
         let listed = !scenario.silent.is_empty() && scenario.silent.iter().all(|word| word != "all");
         for alert in self.0.iter_mut().filter(|alert| alert.verdict == Verdict::False) {

@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options, recorded: &Recorded) -> Result<Soak, String
             .map(|play| (day.name.clone(), *seed, play.gpu_seconds, play.alerts))
     })?;
     let mut soak = Soak::default();
-    for (name, seed, gpu_seconds, Alerts(alerts)) in parts {
+    for (name, seed, gpu_seconds, Alerts(alerts, _)) in parts {
         soak.weeks += play::weeks(gpu_seconds);
         for alert in alerts {
             if alert.critical {

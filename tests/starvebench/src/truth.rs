@@ -9,6 +9,9 @@ const OVER: usize = 30;
 /// (the definition is .15; a mean over seconds of real noise comes no closer than this).
 const STARVED: f64 = 0.18;
 const WELL: f64 = 0.12;
+/// The same of throttled ones (the definition is .05: clocks scatter less).
+const THROTTLED: f64 = 0.08;
+const FREE: f64 = 0.03;
 /// From this deficit on trouble can be asked for.
 pub(crate) const DETECTABLE: f64 = 0.15;
 
@@ -68,7 +71,11 @@ impl Expected {
         }
         deficits.push(deficit);
         let mean = mean(deficits);
-        *bad = (mean >= STARVED).then_some(bad.unwrap_or(second));
+        let truth =
+            |row: &Vec<u16>| self.truths.get(usize::from(*row.get(usize::try_from(second).ok()?)?).checked_sub(1)?);
+        let throttled = self.at.get(unit).and_then(truth).is_some_and(|truth| truth.state == "throttled");
+        let limit = if throttled { THROTTLED } else { STARVED };
+        *bad = (mean >= limit).then_some(bad.unwrap_or(second));
     }
 
     /// What is right for a unit now; nothing where nobody can say.
@@ -81,7 +88,7 @@ impl Expected {
         if twin && (state == "starved" || state == "throttled") {
             match self.bad.get(unit).copied().flatten() {
                 Some(bad) => since = since.max(bad),
-                None if mean <= WELL => (state, cause) = ("productive", None),
+                None if mean <= if state == "throttled" { FREE } else { WELL } => (state, cause) = ("productive", None),
                 None => return None,
             }
         }
