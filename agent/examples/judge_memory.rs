@@ -4,43 +4,22 @@
 //! memory grows faster than the number of GPUs. Sizes, not times: the same on every machine.
 
 #![allow(clippy::print_stdout, reason = "a measurement for people, never shipped")]
-#![allow(unsafe_code, reason = "an allocator that counts can be had in no other way")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpuprod::pipeline::Pipeline;
 use gpuprod_rules::Policy;
 use gpuprod_sim::Scenario;
 use gpuprod_snapshot::Tick;
+use peak_alloc::PeakAlloc;
 
 /// Bytes per GPU.
 const BAR: usize = 64 << 10;
 /// Ticks of an hour.
 const HOUR: usize = 3600;
 
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is handed on to the system's allocator as it came; beside it only a number is kept.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the place was given out by `alloc` above with this layout, as the caller's contract says.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static HELD: PeakAlloc = PeakAlloc;
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut sizes = Vec::new();
@@ -71,7 +50,7 @@ fn held(gpus: usize) -> Result<(usize, usize), Box<dyn std::error::Error>> {
          at 40m rebuild md0 speed 180MB/s done 12% slows vllm to 0.5\n"
     );
     let scenario = Scenario::parse(&text)?;
-    let before = HELD.load(Ordering::Relaxed);
+    let before = HELD.current_usage();
     let mut pipeline = Pipeline::new(Policy::default());
     let mut ticks = 0;
     let mut found = false;
@@ -86,8 +65,8 @@ fn held(gpus: usize) -> Result<(usize, usize), Box<dyn std::error::Error>> {
     if ticks != HOUR || !found {
         return Err(format!("{ticks} ticks, findings: {found}: this is not the hour that was meant").into());
     }
-    let both = HELD.load(Ordering::Relaxed).saturating_sub(before);
+    let both = HELD.current_usage().saturating_sub(before);
     drop(window);
-    let all = HELD.load(Ordering::Relaxed).saturating_sub(before);
+    let all = HELD.current_usage().saturating_sub(before);
     Ok((both.saturating_sub(all), all))
 }
