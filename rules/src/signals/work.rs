@@ -74,7 +74,10 @@ mod tests {
         page
     }
 
-    fn done(steps: &[(u64, u64, Option<(u64, u64)>)]) -> Option<f64> {
+    /// Generated tokens, prompt tokens, and the cache's look-ups and hits: one page.
+    type Page = (u64, u64, Option<(u64, u64)>);
+
+    fn done(steps: &[Page]) -> Option<f64> {
         let mut prefix = Prefix::default();
         let mut last = None;
         for pair in steps.windows(2) {
