@@ -110,7 +110,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         RuleId::NoisyNeighbour,
-        "a batch job floods the drive that an engine reads",
+        "a batch job wakes up on the GPU of an engine, and they take turns",
         recording!("noisy_neighbour"),
         300,
     ),
