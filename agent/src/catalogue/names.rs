@@ -13,7 +13,7 @@ const WORDS: &[(&str, &str)] = &[
     ("Hz", "hertz"),
     ("Cel", "celsius"),
     ("By/s", "bytes_per_second"),
-    ("{transfer}/s", "per_second"),
+    ("/s", "per_second"),
 ];
 
 /// The unit's word; none for what has none.
@@ -22,7 +22,10 @@ pub fn unit_word(metric: &Metric) -> Option<&'static str> {
     if metric.unit == "1" {
         return (metric.kind == Kind::Gauge).then_some("ratio");
     }
-    WORDS.iter().find(|(unit, _)| *unit == metric.unit).map(|(_, word)| *word)
+    // What is counted is an annotation, and no part of the name: `{token}/s`.
+    let bare =
+        metric.unit.strip_prefix('{').and_then(|unit| unit.split_once('}')).map_or(metric.unit, |(_, rest)| rest);
+    WORDS.iter().find(|(unit, _)| *unit == bare).map(|(_, word)| *word)
 }
 
 /// The family's name as OpenMetrics writes it: without `_total`.
