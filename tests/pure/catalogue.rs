@@ -258,3 +258,14 @@ fn the_public_frame_hides_who_runs_what() {
         assert!(!public.contains(secret), "{secret} is public");
     }
 }
+
+/// Receivers of OTLP append a unit's word by themselves: a unit without a word here has another name there.
+#[test]
+fn every_unit_has_its_word_or_is_an_annotation() {
+    for metric in catalogue::all() {
+        let counts = metric.unit.starts_with('{') && metric.unit.ends_with('}');
+        let nothing = metric.unit.is_empty() || counts || metric.unit == "1";
+        let word = gpuprod::catalogue::names::unit_word(metric);
+        assert!(nothing || word.is_some(), "{}: no word for {:?}", metric.name, metric.unit);
+    }
+}
