@@ -69,18 +69,18 @@ blocks = next((d["says"] for d in inside if d["source"] == "block"), [])
 claim("the NVMe drives are there", all(f"nvme{n}n1" in " ".join(blocks) for n in range(4)), blocks)
 
 
+# What a process is, which does not move from one look to the next; of its counters only that they could be read.
+IS = ("pid", "start_ns", "ppid", "uid", "comm", "cpus_allowed", "mems_allowed", "cgroup", "opens", "listens", "rdma")
+
+
 def processes(place):
     tick = json.loads(text(f"proc-{place}.json") or "{}")
     value = ((tick.get("proc") or {}).get("value")) or {}
-    return json.dumps(value, sort_keys=True)
-
-
-def stable(words):
-    return re.sub(r'"[^"]*(?:_ns|ticks|time|bytes|faults|switches|rss|chars|calls)[^"]*": [^,}]*', "", words)
+    return [{k: v if k in IS else type(v).__name__ for k, v in p.items()} for p in value.get("processes", [])]
 
 
 a, b = processes("inside"), processes("outside")
-claim("a process of root's and its array are seen", "md0" in a and stable(a) == stable(b), f"{a[:200]} outside {b[:200]}")
+claim("a process of root's and its array are seen", "md0" in json.dumps(a) and a == b, f"{a} outside {b}")
 claim("the driver's devices are let through", "No such device or address" in text("nvidia"), text("nvidia").strip())
 claim("the drives' content is not", "not permitted" in text("nvme"), text("nvme").strip()[:80])
 claim("nothing is written to /etc", "Read-only" in text("etc"), text("etc").strip())

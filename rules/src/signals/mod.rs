@@ -118,7 +118,7 @@ impl Signals {
         self.host.update(window, tick);
     }
 
-    /// Keeps every own normal and drops the present ([`Track::rest`]).
+    /// Keeps every own normal and drops the present ([`crate::baseline::Track::rest`]).
     pub(crate) fn rest(&mut self) {
         self.block = None;
         self.devices.rest();
