@@ -67,6 +67,12 @@ fn named(claim: &Claim) -> bool {
     claim.cause.is_some_and(|cause| cause != Cause::Unexplained)
 }
 
+/// Whether an information is told beside a warning about the same object: that an engine had no room left for a burst is
+/// what its full cache and its queue follow from. Other information flaps, or says no more than the warning does.
+fn beside(rule: RuleId, claim: &Claim) -> bool {
+    rule == RuleId::HeadroomBreach && claim.variant.as_deref() != Some("over_reserved")
+}
+
 /// The claim that names the cause of what this one tells: an effect has that of the first rule in the order of
 /// precedence that names one for the same victim; who waits for a laggard has that of the laggard.
 fn root<'a>(holds: &'a Holds, units: &'a [UnitFacts<'_>], rule: RuleId, unit: &'a UnitId) -> Option<&'a Claim> {
@@ -123,7 +129,8 @@ pub(crate) fn findings(holds: &Holds, units: &[UnitFacts<'_>]) -> Vec<Finding> {
                 }
             }
             let victims: BTreeSet<&UnitId> = speaking.clone().map(|(_, unit, _)| *unit).collect();
-            let also: BTreeSet<RuleId> = speaking.clone().map(|(rule, ..)| *rule).filter(|rule| rule != root).collect();
+            let told = claims.iter().filter(|(rule, _, active)| beside(*rule, &active.claim)).chain(speaking);
+            let also: BTreeSet<RuleId> = told.map(|(rule, ..)| *rule).filter(|rule| rule != root).collect();
             let roots = claims.iter().filter(|(rule, ..)| rule == root);
             let since = roots.map(|(.., active)| (active.since, active.since_realtime)).min()?;
             let claim = lead.claim.clone();

@@ -49,6 +49,8 @@ pub(crate) struct Asked {
     pub(crate) found: bool,
     /// Seconds from the first second in which it could be seen.
     pub(crate) latency: Option<u64>,
+    /// Seconds from the first one in which it was large: what grows slowly is not late while it is small.
+    pub(crate) latency_large: Option<u64>,
     /// What was said instead, for the table of confusions.
     pub(crate) instead: Option<String>,
 }
@@ -96,11 +98,16 @@ impl Alerts {
         }
     }
 
-    /// Compares what was said with what had to be. `effects` are those of `scenario.blames`, with the second from
-    /// which each could be seen. If it is `strict`, whatever no line speaks of is false; else only what must be silent is.
-    pub(crate) fn judge(&mut self, scenario: &Scenario, effects: &[(Option<f64>, u64)], strict: bool) -> Vec<Asked> {
+    /// Compares what was said with what had to be. `effects` are those of `scenario.blames`, with the seconds from
+    /// which each could be seen and was large. If it is `strict`, whatever no line speaks of is false; else only what must be silent is.
+    pub(crate) fn judge(
+        &mut self,
+        scenario: &Scenario,
+        effects: &[(Option<f64>, [u64; 2])],
+        strict: bool,
+    ) -> Vec<Asked> {
         let mut asked = Vec::new();
-        for (blame, (effect, seen)) in scenario.blames.iter().zip(effects) {
+        for (blame, (effect, [seen, large])) in scenario.blames.iter().zip(effects) {
             let mut first: Option<u64> = None;
             for alert in self.0.iter_mut().filter(|alert| overlaps(alert, blame)) {
                 let Some(named) = alert.names(blame) else { continue };
@@ -123,6 +130,7 @@ impl Alerts {
                 effect: *effect,
                 found: first.is_some(),
                 latency: first.map(|first| first.saturating_sub(*seen)),
+                latency_large: first.map(|first| first.saturating_sub(*large)),
                 instead: instead.map(|alert| format!("{} {}", alert.named(), alert.subject)),
             });
         }
@@ -216,7 +224,7 @@ mod tests {
                 said.iter().filter(|(from, to, _)| (*from..*to).contains(&second)).map(|(.., f)| f.clone()).collect();
             alerts.step(second, &now);
         }
-        let effects = vec![(effect, 120); scenario.blames.len()];
+        let effects = vec![(effect, [120; 2]); scenario.blames.len()];
         let asked = alerts.judge(&scenario, &effects, true);
         (alerts.0.iter().map(|alert| alert.verdict).collect(), asked)
     }

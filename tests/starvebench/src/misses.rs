@@ -2,7 +2,7 @@
 
 use crate::alerts::Verdict;
 use crate::play::Play;
-use crate::score::{base, visible};
+use crate::score::{base, late, visible};
 use crate::variant::Variant;
 
 /// Whatever went wrong in a run, a line each.
@@ -21,6 +21,17 @@ pub(crate) fn of(variant: &Variant, play: &Play) -> Vec<String> {
             asked.from,
             drawn.join(" ")
         ));
+    }
+    for asked in &play.asked {
+        let (object, effect) = (asked.object.as_deref().unwrap_or(""), asked.effect.unwrap_or(1.0));
+        for (kind, seconds, target) in late(asked) {
+            lines.push(format!(
+                "{head}: LATE {} {object} from {} s, effect {effect:.2}: {seconds} s, {kind} is due within {target} s [{}]",
+                asked.word,
+                asked.from,
+                drawn.join(" ")
+            ));
+        }
     }
     for alert in play.alerts.0.iter().filter(|alert| matches!(alert.verdict, Verdict::False | Verdict::Again)) {
         let (kind, level) = (

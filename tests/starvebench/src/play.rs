@@ -9,7 +9,7 @@ use gpuprod_snapshot::units::to_f64;
 
 use crate::alerts::{Alerts, Asked};
 use crate::naive::Naive;
-use crate::truth::{DETECTABLE, Expected, mean};
+use crate::truth::{DETECTABLE, Expected, LARGE, mean};
 use crate::variant::Variant;
 
 /// What came of a run.
@@ -187,13 +187,13 @@ impl Run {
         }
     }
 
-    /// How large a trouble is between two seconds, and from which second on it can be seen.
-    fn effect(&self, scenario: &Scenario, from: u64, to: u64) -> (Option<f64>, u64) {
+    /// How large a trouble is between two seconds, from which second on it can be seen, and from which on it is large.
+    fn effect(&self, scenario: &Scenario, from: u64, to: u64) -> (Option<f64>, [u64; 2]) {
         if scenario.effect.is_some() || !self.twin {
-            return (scenario.effect, from);
+            return (scenario.effect, [from; 2]);
         }
-        let (Ok(begin), Ok(end)) = (usize::try_from(from), usize::try_from(to)) else { return (None, from) };
-        let (mut largest, mut seen) = (0.0, None::<usize>);
+        let (Ok(begin), Ok(end)) = (usize::try_from(from), usize::try_from(to)) else { return (None, [from; 2]) };
+        let (mut largest, mut seen) = (0.0, [None::<usize>; 2]);
         for row in &self.deficits {
             let part = row.get(begin.min(row.len())..end.min(row.len())).unwrap_or_default();
             let windows = |over: usize| {
@@ -201,11 +201,13 @@ impl Run {
                     .map(|part| mean(&part.iter().map(|deficit| f64::from(*deficit)).collect::<Vec<_>>()))
             };
             largest = windows(60).fold(largest, f64::max);
-            if let Some(at) = windows(10).position(|deficit| deficit >= DETECTABLE) {
-                seen = Some(seen.map_or(at, |known| known.min(at)));
+            for (seen, size) in seen.iter_mut().zip([DETECTABLE, LARGE]) {
+                if let Some(at) = windows(10).position(|deficit| deficit >= size) {
+                    *seen = Some(seen.map_or(at, |known| known.min(at)));
+                }
             }
         }
-        (Some(largest), from + seen.map_or(0, |at| u64::try_from(at).unwrap_or(0)))
+        (Some(largest), seen.map(|seen| from + seen.map_or(0, |at| u64::try_from(at).unwrap_or(0))))
     }
 
     fn ranked(&mut self) -> Vec<Ranked> {

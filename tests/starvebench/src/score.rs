@@ -11,7 +11,7 @@ use crate::misses;
 use crate::options::Options;
 use crate::play::{Play, weeks};
 use crate::soak::Soak;
-use crate::truth::{DETECTABLE, mean};
+use crate::truth::{DETECTABLE, LARGE, mean};
 use crate::variant::{Group, Job, Variant};
 
 /// All figures.
@@ -82,18 +82,19 @@ pub(crate) struct Healthy {
     pub(crate) telemetry: u64,
 }
 
-/// Kinds of trouble with a target for their detection: the words that scenarios blame, the effects that count, seconds.
-type Kind = (&'static str, &'static [&'static str], (f64, f64), u64);
+/// Kinds of trouble with a target for their detection: the words that scenarios blame, the least effect that counts and
+/// is counted from, seconds.
+type Kind = (&'static str, &'static [&'static str], f64, u64);
 const KINDS: &[Kind] = &[
-    ("fatal fault", &["gpu_fault"], (0.0, 2.0), 2),
-    ("stall", &["engine_stall"], (0.0, 2.0), 20),
-    ("throttle", &["silent_throttling"], (DETECTABLE, 2.0), 15),
-    ("starvation from .30", STARVATION, (0.30, 2.0), 45),
-    ("starvation from .15", STARVATION, (DETECTABLE, 0.30), 90),
-    ("KV", &["kv_saturation"], (0.0, 2.0), 75),
-    ("queue", &["queue_instability"], (0.0, 2.0), 150),
-    ("crashed squatter", &["crashed_holder", "orphan"], (0.0, 2.0), 125),
-    ("hung spin", &["hung_spin"], (0.0, 2.0), 305),
+    ("fatal fault", &["gpu_fault"], 0.0, 2),
+    ("stall", &["engine_stall"], 0.0, 20),
+    ("throttle", &["silent_throttling"], DETECTABLE, 15),
+    ("starvation from .30", STARVATION, LARGE, 45),
+    ("starvation from .15", STARVATION, DETECTABLE, 90),
+    ("KV", &["kv_saturation"], 0.0, 75),
+    ("queue", &["queue_instability"], 0.0, 150),
+    ("crashed squatter", &["crashed_holder", "orphan"], 0.0, 125),
+    ("hung spin", &["hung_spin"], 0.0, 305),
 ];
 const STARVATION: &[&str] = &[
     "busy_but_starved",
@@ -263,11 +264,23 @@ impl GroupScore {
     }
 }
 
+/// How long a trouble took to be told, if it is one of a kind and was told.
+fn took(asked: &Asked, &(_, words, least, _): &Kind) -> Option<u64> {
+    let is = words.contains(&asked.word.as_str()) && asked.effect.is_none_or(|effect| effect >= least);
+    if least >= LARGE { asked.latency_large.filter(|_| is) } else { asked.latency.filter(|_| is) }
+}
+
+/// Kinds of which a trouble was told later than it should have been: name, seconds, target.
+pub(crate) fn late(asked: &Asked) -> impl Iterator<Item = (&'static str, u64, u64)> {
+    let late = |kind: &Kind| Some((kind.0, took(asked, kind).filter(|took| *took > kind.3)?, kind.3));
+    KINDS.iter().filter_map(late)
+}
+
 impl Latency {
-    fn of(&(name, words, (from, to), target): &Kind, ran: &[Ran<'_>]) -> Self {
-        let asked = ran.iter().flat_map(|(_, play)| &play.asked).filter(|asked| words.contains(&asked.word.as_str()));
-        let sized = asked.filter(|asked| asked.effect.is_none_or(|effect| (from..to).contains(&effect)));
-        let mut seconds: Vec<u64> = sized.filter_map(|asked| asked.latency).collect();
+    fn of(kind: &Kind, ran: &[Ran<'_>]) -> Self {
+        let &(name, .., target) = kind;
+        let asked = ran.iter().flat_map(|(_, play)| &play.asked);
+        let mut seconds: Vec<u64> = asked.filter_map(|asked| took(asked, kind)).collect();
         let n = seconds.len();
         Self { name, target, p50: quantile(&mut seconds, 500), p95: quantile(&mut seconds, 950), n }
     }

@@ -14,6 +14,8 @@ const THROTTLED: f64 = 0.08;
 const FREE: f64 = 0.03;
 /// From this deficit on trouble can be asked for.
 pub(crate) const DETECTABLE: f64 = 0.15;
+/// From this deficit on it must be told sooner.
+pub(crate) const LARGE: f64 = 0.30;
 
 /// What is expected of each unit, second by second.
 pub(crate) struct Expected {
@@ -39,7 +41,7 @@ pub(crate) struct Right<'a> {
 /// Seconds that a state may take to be recognised: the targets of detection (`docs/validation.md`).
 fn grace(state: &str, deficit: f64) -> u64 {
     match state {
-        "starved" if deficit >= 0.30 => 45,
+        "starved" if deficit >= LARGE => 45,
         "starved" => 90,
         "throttled" => 15,
         "stalled" => 20,
