@@ -189,7 +189,7 @@ fn a_file_of_version_1_is_brought_forward() {
     assert_eq!(runtime.block_on(store.load_alert_state())["desk"], "{\"an\":\"alert\"}");
     store.stop(Duration::from_secs(5));
     let db = rusqlite::Connection::open(scratch.0.join("store.db")).unwrap();
-    assert_eq!(version(&db), Ok(2));
+    assert_eq!(version(&db), Ok(3));
     let classes =
         db.query_row("SELECT group_concat(DISTINCT class) FROM ledger_rows", [], |row| row.get::<_, String>(0));
     assert_eq!(classes.as_deref(), Ok("unspecified"));
@@ -207,7 +207,7 @@ fn a_newer_file_and_a_second_agent_are_refused_and_nothing_is_touched() {
     let before = fs::read(&path).unwrap();
     let (store, _) = open(&dir, 0);
     let fatal = until("the refusal", || store.fatal());
-    assert!(matches!(fatal, Fatal::Newer { found: 99, known: 2, .. }), "{fatal:?}");
+    assert!(matches!(fatal, Fatal::Newer { found: 99, known: 3, .. }), "{fatal:?}");
     assert_eq!(fs::read(&path).unwrap(), before);
 
     // The agent ends with 1 and says which version, which file, what to do.
@@ -219,11 +219,11 @@ fn a_newer_file_and_a_second_agent_are_refused_and_nothing_is_touched() {
     let output = agent();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for word in ["version 99", "store.db", "up to 2", "move the file away"] {
+    for word in ["version 99", "store.db", "up to 3", "move the file away"] {
         assert!(said.contains(word), "{word}: {said}");
     }
 
-    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
     let (first, _) = open(&dir, 0);
     until("the files", || first.opened().then_some(()));
     let output = agent();

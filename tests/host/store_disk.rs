@@ -45,7 +45,7 @@ fn total(ledger: &Ledger) -> u64 {
 }
 
 fn read(dir: &Path) -> Result<u64, reader::Error> {
-    reader::rows(dir, 0).map(|rows| rows.values().sum())
+    reader::gains(dir, 0).map(|gains| gains.rows.values().sum())
 }
 
 /// The file in the middle of a commit, as kill -9 leaves it: pages of it written, the journal beside it.

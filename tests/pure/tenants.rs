@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuprod::store::rows::{self, Rows};
+use gpuprod::store::rows::Gains;
 use gpuprod_rules::ledger::tenants::{MOST, OTHER};
 use gpuprod_rules::{
     Bucket, Cause, Class, External, Judgement, Ledger, Part, Progress, State, UnitId, UnitJudgement, Weight,
@@ -70,7 +70,7 @@ proptest! {
         days in prop::collection::vec(0..60_usize, 0..3),
     ) {
         let (mut ledger, mut at, mut before) = (Ledger::default(), 0, BTreeMap::<String, u64>::new());
-        let mut rows = Rows::new();
+        let mut gains = Gains::default();
         ledger.charge(&judgement(0, vec![unit("a", "a", (1, 1), &[]), unit("m", "g", (3, 7), &[])]));
         for (place, (length, one, two)) in ticks.iter().enumerate() {
             at += length;
@@ -79,7 +79,7 @@ proptest! {
             let judged = judgement(at, vec![unit("a", "a", (1, 1), one), unit("m", "g", (3, 7), two)]);
             let old = ledger.clone();
             ledger.charge(&judged);
-            rows::note(&mut rows, &old, &ledger, &judged);
+            gains.note(&old, &ledger, &judged);
             // Saved, loaded and gone on is the same.
             ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
             for id in ["a", "m"] {
@@ -110,9 +110,9 @@ proptest! {
         for id in ["a", "m"] {
             let account = &ledger.accounts[&UnitId(id.into())];
             let booked: u64 = account.shares.iter().flat_map(|share| &share.buckets).map(|b| b.2).sum();
-            let kept: u64 = rows.iter().filter(|(key, _)| *key.unit.0 == *id).map(|(_, ns)| ns).sum();
+            let kept: u64 = gains.rows.iter().filter(|(key, _)| *key.unit.0 == *id).map(|(_, ns)| ns).sum();
             prop_assert_eq!(booked, kept);
-            let owned: u64 = rows.iter().filter(|(key, _)| *key.unit.0 == *id && key.tenant.is_some()).map(|(_, ns)| ns).sum();
+            let owned: u64 = gains.rows.iter().filter(|(key, _)| *key.unit.0 == *id && key.tenant.is_some()).map(|(_, ns)| ns).sum();
             prop_assert_eq!(owned, named(&ledger, id).values().sum::<u64>());
         }
     }
@@ -171,6 +171,7 @@ proptest! {
         days in prop::collection::vec(0..60_usize, 0..3),
     ) {
         let (mut ledger, mut at, mut before) = (Ledger::default(), 0, 0);
+        let mut gains = Gains::default();
         // What was caused to the slice-nanosecond, by a sum of its own: within one for each part of each tick.
         let (mut due, mut parts) = (0.0, 0_u64);
         ledger.charge(&judgement(0, vec![unit("m", "g", (3, 7), &[])]));
@@ -179,7 +180,9 @@ proptest! {
             let asleep = days.contains(&place);
             at += if asleep { 90_000 * SEC } else { 0 };
             let judged = UnitJudgement { external: external.clone(), ..unit("m", "g", (3, 7), owners) };
-            ledger.charge(&judgement(at, vec![judged]));
+            let (old, judged) = (ledger.clone(), judgement(at, vec![judged]));
+            ledger.charge(&judged);
+            gains.note(&old, &ledger, &judged);
             ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
             let account = &ledger.accounts[&UnitId("m".into())];
             let caused: u64 = account.shares.iter().flat_map(|share| &share.external).map(|held| held.slice_ns).sum();
@@ -204,6 +207,17 @@ proptest! {
         if days.is_empty() {
             prop_assert!((before as f64 - due).abs() <= parts as f64 + due * 1e-6, "{before} is not {due}");
         }
+        // The report's rows: in each hour and of each victim, what was caused is at most what was lost.
+        let mut caused: BTreeMap<&gpuprod::store::rows::Key, u64> = BTreeMap::new();
+        for ((key, _), amount) in &gains.caused {
+            *caused.entry(key).or_default() += amount;
+        }
+        for (key, amount) in &caused {
+            prop_assert!(*amount <= gains.rows[*key], "{key:?}: {amount} of {}", gains.rows[*key]);
+        }
+        // And they say what the counters say, within one for each part of each tick and victim.
+        let kept: u64 = caused.values().sum();
+        prop_assert!(kept.abs_diff(before) <= 16 * ticks.len() as u64, "{kept} is not {before}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `gpuprod report`: the ledger's rows as hours and money, by whatever one asks for. Every sum is a sum of integers:
 //! what is printed adds up.
 
+mod external;
 mod page;
 mod sum;
 
@@ -17,8 +18,9 @@ use crate::config::{Config, duration};
 use crate::store;
 
 pub use crate::prices::Price;
+pub use external::{Charge, Externality, OfCause};
 pub use page::{csv, table};
-pub use sum::{By, Pricing, Report, Row, Times, sum};
+pub use sum::{By, Pricing, Report, Row, Times, sum, whole};
 
 /// Below `gpuprod report --help`.
 pub const HELP: &str = "The running agent need not be asked: its store is read. Rows are whole hours (UTC) and hold all but the last\n\
@@ -73,7 +75,7 @@ impl Flags {
         let dir = self.dir.clone().map_or_else(|| place(&config), Ok)?;
         let now = clock::realtime();
         let hour = first_hour(now, self.since);
-        let report = sum(&store::reader::rows(&dir, hour)?, hour, &self.by, self.pricing(&config, &dir)?);
+        let report = whole(&store::reader::gains(&dir, hour)?, hour, &self.by, self.pricing(&config, &dir)?);
         match if self.json { Form::Json } else { self.format } {
             Form::Table => out.write_all(table(&report, now.0).as_bytes())?,
             Form::Csv => out.write_all(csv(&report).as_bytes())?,

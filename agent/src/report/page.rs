@@ -37,7 +37,44 @@ pub fn table(report: &Report, to_realtime_ns: u64) -> String {
     let left = report.by.len().max(1);
     aligned(&mut page, &lines, left);
     remarks(&mut page, report);
+    externality(&mut page, report);
     page
+}
+
+/// Who cost whom how much; nothing where nobody did.
+fn externality(page: &mut String, report: &Report) {
+    let found = &report.externality;
+    if found.rows.is_empty() {
+        return;
+    }
+    page.push_str("\nwhat one tenant's use cost another (a part of what was lost, not on top of it");
+    page.push_str(if report.is_priced() { "; at the victim's price)\n" } else { ")\n" });
+    let mut head = ["CAUSED BY", "VICTIM", "RESOURCE", "GPU-HOURS"].map(str::to_owned).to_vec();
+    if report.is_priced() {
+        head.push(format!("COST{}", currency(report)));
+    }
+    let mut lines = vec![head];
+    for row in &found.rows {
+        let victim = row.victim_tenant.as_deref().map_or_else(|| UNTOLD.to_owned(), text::clean);
+        let mut line = vec![text::clean(&row.cause_tenant), victim, row.resource.to_owned(), hours(row.gpu_ns)];
+        if let Some((least, most)) = row.cost_millionths.zip(row.cost_most_millionths) {
+            line.push(span(least, most));
+        }
+        lines.push(line);
+    }
+    aligned(page, &lines, 3);
+    for cause in &found.causes {
+        let (caused, lost) = (hours(cause.caused_ns), hours(cause.lost_ns));
+        let _ = writeln!(page, "of {lost} h lost to {}: {caused} h by the use of others", cause.resource);
+    }
+}
+
+fn currency(report: &Report) -> String {
+    report.currency.as_deref().map_or_else(String::new, |word| format!(", {word}"))
+}
+
+fn span(least: u64, most: u64) -> String {
+    if least == most { money(least) } else { format!("{} to {}", money(least), money(most)) }
 }
 
 fn head(report: &Report) -> Vec<String> {
@@ -52,8 +89,7 @@ fn head(report: &Report) -> Vec<String> {
         }
     }
     if report.is_priced() {
-        let currency = report.currency.as_deref().map_or_else(String::new, |word| format!(", {word}"));
-        head.push(format!("LOST COST{currency}"));
+        head.push(format!("LOST COST{}", currency(report)));
     }
     head
 }
@@ -82,8 +118,7 @@ fn line(report: &Report, row: &Row, names: &[String]) -> Vec<String> {
         }
     }
     if report.is_priced() {
-        let (least, most) = (row.lost_cost_millionths.unwrap_or(0), row.lost_cost_most_millionths.unwrap_or(0));
-        line.push(if least == most { money(least) } else { format!("{} to {}", money(least), money(most)) });
+        line.push(span(row.lost_cost_millionths.unwrap_or(0), row.lost_cost_most_millionths.unwrap_or(0)));
     }
     line
 }

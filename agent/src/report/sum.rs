@@ -9,8 +9,9 @@ use gpuprod_rules::{Bucket, WeightSource};
 use gpuprod_snapshot::units::Nanos;
 use serde::Serialize;
 
+use super::external::{self, Externality};
 use crate::prices::{self, Price, PriceRule, millionths};
-use crate::store::rows::{Key, Rows};
+use crate::store::rows::{Gains, Key, Rows};
 use crate::text;
 
 /// Divisible by every number of slices from 1 to 8.
@@ -91,12 +92,12 @@ impl From<Option<Price>> for Pricing {
 }
 
 impl Pricing {
-    fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         self.flat.is_some() || !self.list.is_empty()
     }
 
     /// The price of a row: the one that held when its hour began.
-    fn of(&self, key: &Key) -> Option<Price> {
+    pub(super) fn of(&self, key: &Key) -> Option<Price> {
         let began = Nanos::from_secs(key.hour.saturating_mul(3600));
         let model = self.models.get(&*key.unit.0).map(String::as_str);
         self.flat.or_else(|| prices::at(&self.list, model, key.class, began).map(|rule| rule.per_gpu_hour))
@@ -143,7 +144,7 @@ pub struct Times {
 }
 
 impl Times {
-    fn add(&mut self, bucket: Bucket, source: WeightSource, ns: u64) {
+    pub(super) fn add(&mut self, bucket: Bucket, source: WeightSource, ns: u64) {
         let field = match bucket {
             Bucket::Productive => &mut self.productive_ns,
             Bucket::Headroom => &mut self.headroom_ns,
@@ -162,6 +163,25 @@ impl Times {
                 WeightSource::Util | WeightSource::None => &mut self.lost_unpriced_ns,
             };
             *ground = ground.saturating_add(ns);
+        }
+    }
+
+    pub(super) fn join(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.observed_ns, other.observed_ns),
+            (&mut self.productive_ns, other.productive_ns),
+            (&mut self.headroom_ns, other.headroom_ns),
+            (&mut self.overhead_ns, other.overhead_ns),
+            (&mut self.idle_ns, other.idle_ns),
+            (&mut self.unallocated_ns, other.unallocated_ns),
+            (&mut self.unknown_ns, other.unknown_ns),
+            (&mut self.lost_ns, other.lost_ns),
+            (&mut self.lost_firm_ns, other.lost_firm_ns),
+            (&mut self.lost_proxy_ns, other.lost_proxy_ns),
+            (&mut self.lost_unpriced_ns, other.lost_unpriced_ns),
+        ];
+        for (sum, part) in pairs {
+            *sum = sum.saturating_add(part);
         }
     }
 }
@@ -202,6 +222,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Their sum.
     pub total: Row,
+    /// What one tenant's use cost another: a part of what was lost.
+    pub externality: Externality,
 }
 
 impl Report {
@@ -212,10 +234,18 @@ impl Report {
     }
 }
 
-/// Sums rows up. Of `by`, a word that comes twice counts once.
+/// Sums rows of time up, with nothing beside them.
 #[must_use]
 pub fn sum(rows: &Rows, from_hour: u64, by: &[By], pricing: impl Into<Pricing>) -> Report {
+    whole(&Gains { rows: rows.clone(), ..Gains::default() }, from_hour, by, pricing)
+}
+
+/// Sums up. Of `by`, a word that comes twice counts once.
+#[must_use]
+pub fn whole(gains: &Gains, from_hour: u64, by: &[By], pricing: impl Into<Pricing>) -> Report {
     let pricing = pricing.into();
+    let rows = &gains.rows;
+    let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut keys: Vec<By> = Vec::new();
     for key in by {
         if !keys.contains(key) {
@@ -233,7 +263,11 @@ pub fn sum(rows: &Rows, from_hour: u64, by: &[By], pricing: impl Into<Pricing>) 
         let group = groups.entry(keys.iter().map(|by| by.of(key)).collect()).or_default();
         let mut own = Times::default();
         own.add(key.bucket, key.source, ns);
-        accumulate(&mut group.times, &own);
+        group.times.join(&own);
+        if let Bucket::Lost(cause) = key.bucket {
+            let lost = lost.entry(cause.as_str()).or_default();
+            *lost = lost.saturating_add(ns);
+        }
         match pricing.of(key) {
             Some(price) => {
                 group.firm = group.firm.saturating_add(price.exact(own.lost_firm_ns));
@@ -253,7 +287,7 @@ pub fn sum(rows: &Rows, from_hour: u64, by: &[By], pricing: impl Into<Pricing>) 
     let (mut firm, mut most) = (0_u128, 0_u128);
     let mut list = Vec::new();
     for (group, sums) in groups {
-        accumulate(&mut total.times, &sums.times);
+        total.times.join(&sums.times);
         firm = firm.saturating_add(sums.firm);
         most = most.saturating_add(sums.most);
         let step = |sum, before: Option<u64>| priced.then(|| millionths(sum).saturating_sub(before.unwrap_or(0)));
@@ -272,24 +306,6 @@ pub fn sum(rows: &Rows, from_hour: u64, by: &[By], pricing: impl Into<Pricing>) 
         lost_without_price_ns: priced.then_some(without_price).filter(|ns| *ns > 0),
         rows: list,
         total,
-    }
-}
-
-fn accumulate(total: &mut Times, times: &Times) {
-    let pairs = [
-        (&mut total.observed_ns, times.observed_ns),
-        (&mut total.productive_ns, times.productive_ns),
-        (&mut total.headroom_ns, times.headroom_ns),
-        (&mut total.overhead_ns, times.overhead_ns),
-        (&mut total.idle_ns, times.idle_ns),
-        (&mut total.unallocated_ns, times.unallocated_ns),
-        (&mut total.unknown_ns, times.unknown_ns),
-        (&mut total.lost_ns, times.lost_ns),
-        (&mut total.lost_firm_ns, times.lost_firm_ns),
-        (&mut total.lost_proxy_ns, times.lost_proxy_ns),
-        (&mut total.lost_unpriced_ns, times.lost_unpriced_ns),
-    ];
-    for (sum, part) in pairs {
-        *sum = sum.saturating_add(part);
+        externality: external::sum(gains, &lost, &pricing),
     }
 }

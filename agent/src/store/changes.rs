@@ -8,7 +8,7 @@ use gpuprod_rules::{Judge, Ledger};
 use gpuprod_snapshot::units::Nanos;
 
 use super::Body;
-use super::rows::{self, Rows};
+use super::rows::Gains;
 
 /// Bodies in memory at most: what a disk that is away can cost.
 pub(super) const MEMORY: u64 = 4 << 20;
@@ -27,7 +27,7 @@ pub(super) struct Booked {
 pub(super) struct Changes {
     pub(super) booked: Option<Booked>,
     /// By what the rows of the last commit fall short of `booked`.
-    pub(super) rows: Rows,
+    pub(super) gains: Gains,
     pub(super) alerts: BTreeMap<String, Option<String>>,
     pub(super) bodies: VecDeque<Body>,
     pub(super) bodies_bytes: u64,
@@ -63,7 +63,7 @@ impl Changes {
         if newer.booked.is_some() {
             self.booked = newer.booked;
         }
-        rows::merge(&mut self.rows, newer.rows);
+        self.gains.merge(newer.gains);
         for (key, state) in newer.alerts {
             if self.alerts.len() < KEYS || self.alerts.contains_key(&key) {
                 self.alerts.insert(key, state);

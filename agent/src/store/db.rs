@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::changes::{Booked, Changes, size};
 use super::failure::{Failure, Fatal, Reason};
-use super::{Body, Place, schema};
+use super::{Body, Place, schema, tables};
 use crate::state_dir;
 
 /// The file's name in the store's directory.
@@ -256,23 +256,7 @@ fn write(
             "INSERT OR REPLACE INTO ledger (one, start_ns, committed_ns, body) VALUES (1, ?1, ?2, ?3)",
             params![signed(start.0), signed(now.0), body],
         )?;
-        let mut add = all.prepare(
-            "INSERT INTO ledger_rows VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-             ON CONFLICT DO UPDATE SET slice_ns = slice_ns + excluded.slice_ns",
-        )?;
-        for (key, amount) in &changes.rows {
-            add.execute(params![
-                signed(key.hour),
-                key.unit.0.as_ref(),
-                key.tenant.as_deref().unwrap_or(""),
-                key.class.as_str(),
-                key.bucket.as_str(),
-                key.bucket.reason(),
-                key.source.as_str(),
-                key.slices_whole,
-                signed(*amount),
-            ])?;
-        }
+        tables::write(all, &changes.gains)?;
     }
     for (key, state) in &changes.alerts {
         match state {
@@ -311,7 +295,7 @@ fn remove(all: &Transaction<'_>, id: i64, bytes: &mut u64) -> rusqlite::Result<(
 }
 
 /// SQLite's integers are signed; what is larger (292 years in nanoseconds) stays at the end.
-fn signed(value: u64) -> i64 {
+pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 

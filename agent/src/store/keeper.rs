@@ -14,7 +14,7 @@ use gpuprod_snapshot::Tick;
 use gpuprod_snapshot::units::Nanos;
 
 use super::changes::Booked;
-use super::rows::{self, Rows};
+use super::rows::Gains;
 use super::{Committed, Limits, Place, Store};
 use crate::history::Budget;
 use crate::pipeline::{Frame, Pipeline};
@@ -54,7 +54,7 @@ pub(super) struct Books {
     /// Unix time at which they began at zero.
     pub(super) start: Option<Nanos>,
     /// What was gained, by hour.
-    pub(super) rows: Rows,
+    pub(super) gains: Gains,
 }
 
 impl Books {
@@ -66,7 +66,7 @@ impl Books {
         };
         let mut ledger = left.ledger.as_ref().clone();
         ledger.resume();
-        Self { ledger, start: Some(left.start), rows: Rows::new() }
+        Self { ledger, start: Some(left.start), gains: Gains::default() }
     }
 
     /// Charges the time since the judgement before.
@@ -74,7 +74,7 @@ impl Books {
         self.start.get_or_insert(judgement.stamp.realtime);
         let before = self.ledger.clone();
         self.ledger.charge(judgement);
-        rows::note(&mut self.rows, &before, &self.ledger, judgement);
+        self.gains.note(&before, &self.ledger, judgement);
     }
 }
 
@@ -189,10 +189,10 @@ impl Keeper {
         let Some(books) = &mut self.books else { return };
         let Some(start) = books.start else { return };
         let booked = Booked { ledger: Arc::new(books.ledger.clone()), start };
-        let gained = std::mem::take(&mut books.rows);
+        let gained = std::mem::take(&mut books.gains);
         self.store.0.change(|changes| {
             changes.booked = Some(booked);
-            rows::merge(&mut changes.rows, gained);
+            changes.gains.merge(gained);
         });
     }
 

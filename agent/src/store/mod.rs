@@ -16,6 +16,7 @@ mod keeper;
 pub mod reader;
 pub mod rows;
 mod schema;
+mod tables;
 mod thread;
 
 use std::collections::BTreeMap;

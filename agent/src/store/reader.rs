@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use gpuprod_rules::ledger::Account;
-use gpuprod_rules::{Bucket, Cause, Class, Ledger, Overhead, UnitId, Unknown, WeightSource};
+use gpuprod_rules::{Ledger, UnitId};
 use rusqlite::ffi::SQLITE_READONLY_ROLLBACK;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::db::{BUSY, FILE, beside};
-use super::rows::{Key, Rows};
-use super::schema;
+use super::rows::Gains;
+use super::{schema, tables};
 
 /// Why the rows cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,7 @@ pub fn is_there(dir: &Path) -> bool {
 ///
 /// # Errors
 /// When there is no store, a newer one, or one that cannot be read.
-pub fn rows(dir: &Path, from: u64) -> Result<Rows, Error> {
+pub fn gains(dir: &Path, from: u64) -> Result<Gains, Error> {
     let path = dir.join(FILE);
     match path.try_exists() {
         Ok(true) => {}
@@ -94,20 +94,10 @@ pub fn rows(dir: &Path, from: u64) -> Result<Rows, Error> {
     if usize::try_from(found).map_or(true, |found| found > schema::VERSION) {
         return Err(Error::Newer { path, found });
     }
-    // A file that the present version's agent has not opened yet has no class.
-    let class = if found < 2 { "'unspecified'" } else { "class" };
-    let sql = format!(
-        "SELECT hour, unit, tenant, {class}, bucket, reason, weight_source, slices_whole, slice_ns
-         FROM ledger_rows WHERE hour >= ?1"
-    );
-    let mut query = db.prepare(&sql).map_err(failed)?;
-    let mut found = query.query([i64::try_from(from).unwrap_or(i64::MAX)]).map_err(failed)?;
-    let mut rows = Rows::new();
-    while let Some(row) = found.next().map_err(failed)? {
-        let (key, amount) = parse(row).map_err(failed)?.map_err(|word| Error::Word { path: path.clone(), word })?;
-        rows.insert(key, amount);
-    }
-    Ok(rows)
+    let found = usize::try_from(found).unwrap_or(0);
+    tables::read(&db, found, i64::try_from(from).unwrap_or(i64::MAX))
+        .map_err(failed)?
+        .map_err(|word| Error::Word { path: path.clone(), word })
 }
 
 /// The product name of every unit that the accounts know one of.
@@ -159,37 +149,4 @@ fn quoted(byte: &u8) -> String {
     } else {
         format!("%{byte:02X}")
     }
-}
-
-type Parsed = Result<(Key, u64), String>;
-
-fn parse(row: &rusqlite::Row<'_>) -> rusqlite::Result<Parsed> {
-    let text = |place: usize| row.get::<_, String>(place);
-    let number = |place: usize| row.get::<_, i64>(place);
-    let (tenant, class, bucket, reason, source) = (text(2)?, text(3)?, text(4)?, text(5)?, text(6)?);
-    let key = (|| {
-        Ok(Key {
-            hour: unsigned(number(0).unwrap_or(0)),
-            unit: UnitId(text(1).unwrap_or_default().into()),
-            tenant: Some(tenant).filter(|tenant| !tenant.is_empty()),
-            class: Class::ALL.iter().copied().find(|known| known.as_str() == class).ok_or(class)?,
-            bucket: self::bucket(&bucket, &reason).ok_or_else(|| format!("{bucket} {reason}"))?,
-            source: WeightSource::ALL.iter().copied().find(|known| known.as_str() == source).ok_or(source)?,
-            slices_whole: u32::try_from(number(7).unwrap_or(1)).unwrap_or(1),
-        })
-    })();
-    let amount = unsigned(number(8)?);
-    Ok(key.map(|key| (key, amount)))
-}
-
-fn unsigned(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or(0)
-}
-
-fn bucket(word: &str, reason: &str) -> Option<Bucket> {
-    let plain = [Bucket::Productive, Bucket::Headroom, Bucket::Idle, Bucket::Unallocated].into_iter();
-    let overhead = Overhead::ALL.iter().copied().map(Bucket::Overhead);
-    let unknown = Unknown::ALL.iter().copied().map(Bucket::Unknown);
-    let lost = Cause::ALL.iter().copied().map(Bucket::Lost);
-    plain.chain(overhead).chain(unknown).chain(lost).find(|known| known.as_str() == word && known.reason() == reason)
 }

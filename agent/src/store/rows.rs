@@ -2,11 +2,12 @@
 //!
 //! A row is hour x unit x tenant x class x bucket x reason x weight source. All rows of a unit sum to its account, to
 //! the slice-nanosecond: rows are differences of accounts, and a difference is spread by an integer division whose
-//! remainder goes to the last hour.
+//! remainder goes to the last hour. What others caused is cut out of the rows of what was lost, so that it is never more
+//! than them.
 
 use std::collections::BTreeMap;
 
-use gpuprod_rules::ledger::{Share, tenants};
+use gpuprod_rules::ledger::{Share, external, tenants};
 use gpuprod_rules::{Bucket, Class, Judgement, Ledger, UnitId, UnitJudgement, Unknown, WeightSource};
 use gpuprod_snapshot::units::Nanos;
 
@@ -36,11 +37,91 @@ pub struct Key {
 /// Slice-nanoseconds by row.
 pub type Rows = BTreeMap<Key, u64>;
 
-/// Adds what is newer.
-pub fn merge(rows: &mut Rows, newer: Rows) {
-    for (key, amount) in newer {
-        add(rows, key, amount);
+/// Slice-nanoseconds of a row of what was lost that somebody's use caused: by row and causer.
+pub type Caused = BTreeMap<(Key, String), u64>;
+
+/// What was gained, by hour.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gains {
+    /// Where the time went.
+    pub rows: Rows,
+    /// Of what was lost, what others caused.
+    pub caused: Caused,
+    /// Energy of the GPUs, in microjoules.
+    pub energy: BTreeMap<EnergyKey, u64>,
+    /// What tenants read from storage and wrote there, by hour and name.
+    pub io: BTreeMap<(u64, Option<String>), Moved>,
+}
+
+/// Which row of energy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EnergyKey {
+    /// Hours since the Unix epoch.
+    pub hour: u64,
+    /// Which unit.
+    pub unit: UnitId,
+    /// Whose it was; none when nobody could tell.
+    pub tenant: Option<String>,
+    /// What it was for.
+    pub class: Class,
+}
+
+/// Bytes read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// From storage.
+    pub read: u64,
+    /// To storage.
+    pub written: u64,
+}
+
+impl Gains {
+    /// Adds what is newer.
+    pub fn merge(&mut self, newer: Self) {
+        for (key, amount) in newer.rows {
+            add(&mut self.rows, key, amount);
+        }
+        for (key, amount) in newer.caused {
+            add_caused(&mut self.caused, key, amount);
+        }
+        for (key, amount) in newer.energy {
+            add_energy(&mut self.energy, key, amount);
+        }
+        for (key, moved) in newer.io {
+            add_io(&mut self.io, key, moved);
+        }
     }
+
+    /// Adds what a charge booked: the difference of two ledgers, of which the later has just been charged with the
+    /// judgement.
+    pub fn note(&mut self, before: &Ledger, after: &Ledger, judgement: &Judgement) {
+        note(self, before, after, judgement);
+    }
+}
+
+/// What has no room is nobody's.
+fn add_caused(caused: &mut Caused, key: (Key, String), amount: u64) {
+    if caused.len() < MOST || caused.contains_key(&key) {
+        let held = caused.entry(key).or_default();
+        *held = held.saturating_add(amount);
+    }
+}
+
+fn add_energy(energy: &mut BTreeMap<EnergyKey, u64>, mut key: EnergyKey, amount: u64) {
+    if energy.len() >= MOST && !energy.contains_key(&key) {
+        (key.tenant, key.class) = (None, Class::Unspecified);
+    }
+    let held = energy.entry(key).or_default();
+    *held = held.saturating_add(amount);
+}
+
+fn add_io(io: &mut BTreeMap<(u64, Option<String>), Moved>, mut key: (u64, Option<String>), moved: Moved) {
+    if io.len() >= MOST && !io.contains_key(&key) {
+        key.1 = None;
+    }
+    let held = io.entry(key).or_default();
+    held.read = held.read.saturating_add(moved.read);
+    held.written = held.written.saturating_add(moved.written);
 }
 
 fn add(rows: &mut Rows, mut key: Key, amount: u64) {
@@ -51,9 +132,7 @@ fn add(rows: &mut Rows, mut key: Key, amount: u64) {
     *row = row.saturating_add(amount);
 }
 
-/// Adds what a charge booked: the difference of two ledgers, of which the later has just been charged with the
-/// judgement.
-pub fn note(rows: &mut Rows, before: &Ledger, after: &Ledger, judgement: &Judgement) {
+fn note(gains: &mut Gains, before: &Ledger, after: &Ledger, judgement: &Judgement) {
     let units: BTreeMap<&UnitId, &UnitJudgement> = judgement.units.iter().map(|unit| (&unit.unit, unit)).collect();
     let to = judgement.stamp.realtime.0;
     for (id, account) in &after.accounts {
@@ -84,7 +163,14 @@ pub fn note(rows: &mut Rows, before: &Ledger, after: &Ledger, judgement: &Judgem
                             source,
                             slices_whole: share.slices_whole,
                         };
-                        add(rows, key, amount);
+                        if let (Some(unit), Bucket::Lost(cause)) = (owner, bucket) {
+                            for (causer, amount) in external::split(cause, amount, unit) {
+                                if let Some(causer) = causer.filter(|_| amount > 0) {
+                                    add_caused(&mut gains.caused, (key.clone(), causer.to_owned()), amount);
+                                }
+                            }
+                        }
+                        add(&mut gains.rows, key, amount);
                     }
                 }
             }

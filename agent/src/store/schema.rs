@@ -7,7 +7,7 @@ use rusqlite::{Connection, Result};
 pub(super) const APPLICATION: i64 = 0x6770_7572;
 
 /// Step n brings version n to n + 1.
-const STEPS: &[&str] = &[VERSION_1, VERSION_2];
+const STEPS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
 
 /// The version that this program writes.
 pub(super) const VERSION: usize = STEPS.len();
@@ -61,6 +61,38 @@ CREATE TABLE ledger_rows (
 INSERT INTO ledger_rows
     SELECT hour, unit, tenant, 'unspecified', bucket, reason, weight_source, slices_whole, slice_ns FROM ledger_rows_1;
 DROP TABLE ledger_rows_1;
+";
+
+/// What one tenant's use cost another; each GPU's energy; what tenants read and wrote. What was booked before is not there.
+const VERSION_3: &str = "
+CREATE TABLE external_rows (
+    hour INTEGER NOT NULL,
+    unit TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    causer TEXT NOT NULL,
+    class TEXT NOT NULL,
+    bucket TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    weight_source TEXT NOT NULL,
+    slices_whole INTEGER NOT NULL,
+    slice_ns INTEGER NOT NULL,
+    PRIMARY KEY (hour, unit, tenant, causer, class, bucket, reason, weight_source, slices_whole)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE energy_rows (
+    hour INTEGER NOT NULL,
+    unit TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    class TEXT NOT NULL,
+    microjoules INTEGER NOT NULL,
+    PRIMARY KEY (hour, unit, tenant, class)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE io_rows (
+    hour INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
+    read_bytes INTEGER NOT NULL,
+    written_bytes INTEGER NOT NULL,
+    PRIMARY KEY (hour, tenant)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// The version of a file; 0 for a fresh one.

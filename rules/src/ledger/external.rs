@@ -36,7 +36,7 @@ impl ExternalShare {
 impl Share {
     /// Books what others caused of an amount that was lost to a cause.
     pub(super) fn add_external(&mut self, cause: Cause, lost: u64, unit: &UnitJudgement, roll: &Roll) {
-        for (tenant, caused) in super::split::distribute(lost, &parts(cause, unit)) {
+        for (tenant, caused) in split(cause, lost, unit) {
             let Some(tenant) = tenant else { continue };
             for (victim, slice_ns) in tenants::split(caused, unit) {
                 self.put(cause, roll.name(tenant), victim.map(|victim| roll.name(victim)), slice_ns);
@@ -73,6 +73,12 @@ impl Share {
             self.put(held.resource, &tenant, victim.as_deref(), held.slice_ns);
         }
     }
+}
+
+/// An amount that was lost to a cause, split over those whose use caused it, and nobody; sums to the amount.
+#[must_use]
+pub fn split(cause: Cause, lost: u64, unit: &UnitJudgement) -> Vec<(Option<&str>, u64)> {
+    super::split::distribute(lost, &parts(cause, unit))
 }
 
 /// The causers of what was lost to a cause, and what has none. The parts sum to one.

@@ -30,7 +30,7 @@
 //!   still. If the unit ever comes back, it begins again at that instant, on top of its old figures.
 
 mod account;
-mod external;
+pub mod external;
 mod interval;
 mod split;
 pub mod tenants;
