@@ -12,10 +12,9 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::attribution::did::Switch;
+use crate::order::Order;
 use crate::{Micro, Normal, Policy};
 
-/// Healthy blocks that are kept: ten minutes of them.
-const HEALTHY: usize = 120;
 /// Recent blocks that are kept for correlation: two minutes.
 pub(crate) const RECENT: usize = 24;
 /// A block is admitted to the baseline so many blocks later, if nothing was wrong until then.
@@ -51,6 +50,8 @@ pub(crate) struct Track {
     recent: VecDeque<Option<f64>>,
     probation: VecDeque<f64>,
     healthy: VecDeque<f64>,
+    #[serde(skip)]
+    order: Order,
     median: f64,
     spread: f64,
     cusum: f64,
@@ -75,6 +76,7 @@ impl Track {
             recent: VecDeque::new(),
             probation: VecDeque::new(),
             healthy: VecDeque::new(),
+            order: Order::default(),
             median: 0.0,
             spread: 0.0,
             cusum: 0.0,
@@ -111,7 +113,7 @@ impl Track {
         if self.probation.len() > PROBATION
             && let Some(admitted) = self.probation.pop_front()
         {
-            push(&mut self.healthy, admitted, HEALTHY);
+            self.order.push(&mut self.healthy, admitted);
             self.learn();
         }
     }
@@ -129,16 +131,16 @@ impl Track {
     pub(crate) fn seed(&mut self, reference: &Self) {
         if self.healthy.is_empty() && reference.median > 0.0 {
             self.healthy = reference.healthy.iter().map(|value| value / reference.median).collect();
+            self.order = Order::of(&self.healthy);
             self.learn();
         }
     }
 
     fn learn(&mut self) {
-        let mut values: Vec<f64> = self.healthy.iter().copied().collect();
-        self.median = median(&mut values);
-        let mut distances: Vec<f64> = values.iter().map(|value| libm::fabs(value - self.median)).collect();
-        let floor = SPREAD_FLOOR * libm::fabs(self.median);
-        self.spread = (MAD_TO_SIGMA * median(&mut distances)).max(floor).max(f64::MIN_POSITIVE);
+        let (median, distance) = self.order.middle(&self.healthy);
+        self.median = median;
+        let floor = SPREAD_FLOOR * libm::fabs(median);
+        self.spread = (MAD_TO_SIGMA * distance).max(floor).max(f64::MIN_POSITIVE);
     }
 
     fn test(&mut self, mean: f64, start: Nanos, policy: &Policy) {
@@ -205,7 +207,7 @@ impl Track {
         self.switch
     }
 
-    pub(crate) fn recent(&self) -> impl Iterator<Item = Option<f64>> + '_ {
+    pub(crate) fn recent(&self) -> impl DoubleEndedIterator<Item = Option<f64>> + '_ {
         self.recent.iter().copied()
     }
 

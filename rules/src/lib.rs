@@ -25,6 +25,7 @@ pub mod ledger;
 mod merge;
 pub mod node;
 mod number;
+mod order;
 mod peers;
 pub mod placement;
 mod policy;

@@ -73,7 +73,8 @@ pub(crate) fn burst(load: &EngineLoad, policy: &Policy) -> (f64, bool) {
 
 /// None where its capacity is not known.
 pub(crate) fn room(load: &EngineLoad, policy: &Policy) -> Option<Room> {
-    let share = load.rates(WINDOW)?.of(load.capacity.most?);
+    let most = load.capacity.most?;
+    let share = load.rates(WINDOW)?.of(most);
     let needed = share * (burst(load, policy).0 - 1.0);
     Some(Room { load: share, usable: (1.0 - share).max(0.0), needed })
 }
@@ -96,7 +97,7 @@ pub(crate) fn all(
         let held = load.capacity.held;
         let memory = load.seconds.back().and_then(|last| last.kv).map(|kv| kv.as_fraction());
         let gpus = u32::try_from(gpus).unwrap_or(u32::MAX);
-        let now = load.rates(WINDOW).zip(most);
+        let now = most.and_then(|most| Some((load.rates(WINDOW)?, most)));
         let micro = |value: Option<f64>| value.map(Micro::from_f64);
         let takes = |part: Option<f64>| micro(part.map(|part| part * burst * f64::from(gpus)));
         Serving {

@@ -9,7 +9,7 @@ use super::{Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation};
 use crate::policy::table::thresholds;
 use crate::signals::host::Workload;
-use crate::{Cause, Evidence, Part, Rejected};
+use crate::{Cause, Part, Rejected};
 
 thresholds! {
     /// Thresholds of `cpu_starved_loader`.
@@ -82,14 +82,10 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<(&'static str, Candidate)> {
     let (own, waits) = (own(view), waits(view));
     let path = path.unwrap_or("/");
     let waited = waits.and_then(|waits| waits.cpu_wait.latest());
-    let common: Vec<Evidence> = waited
-        .map(|some| plain("some thread waited for a CPU", path, some * 100.0, "%"))
-        .into_iter()
-        .chain(cpu.busy.latest().map(|busy| plain("of all CPU time is used", "node", busy * 100.0, "%")))
-        .collect();
     let make = |variant: &'static str, raised: Raised, (what, of): (&str, &str), says: String, pressure: f64| {
         let mut evidence = alloc::vec![raised.evidence(what, of, 100.0, "%")];
-        evidence.extend(common.clone());
+        evidence.extend(waited.map(|some| plain("some thread waited for a CPU", path, some * 100.0, "%")));
+        evidence.extend(cpu.busy.latest().map(|busy| plain("of all CPU time is used", "node", busy * 100.0, "%")));
         let object = match variant {
             "steal" => "cpu:hypervisor".into(),
             "irq" => "cpu:interrupts".into(),

@@ -84,24 +84,22 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let slack = if view.active { 1.2 } else { 1.0 };
     // How bursty others' requests are is no evidence against this engine: its own must have been seen.
     let (burst, learnt) = serving::burst(load, view.policy);
-    let room = serving::room(load, view.policy).filter(|room| learnt && room.usable < room.needed * slack);
-    if let Some(room) = room {
+    let room = if learnt { serving::room(load, view.policy) } else { None };
+    if let Some(room) = room.filter(|room| room.usable < room.needed * slack) {
         return tight(view, (engine, load), room, burst);
     }
     if engine.queue_time.get().is_none() || engine.e2e.get().is_none() {
         return Outcome::Unsupported("the engine's page has no queue times".into());
     }
     let limit = rule.queued.as_fraction() / if view.active { 2.0 } else { 1.0 };
-    let blocks: alloc::vec::Vec<f64> = load.latencies.queued.recent().flatten().collect();
-    let last = blocks.iter().rev().take(12);
-    let over = u32::try_from(last.clone().filter(|share| **share >= limit).count()).unwrap_or(0);
-    if blocks.is_empty() {
+    let mut blocks = load.latencies.queued.recent().rev().flatten().take(12).peekable();
+    let Some(latest) = blocks.peek().copied() else {
         return Outcome::Suspended("too few requests finish to tell their queue time".into());
-    }
+    };
+    let over = u32::try_from(blocks.filter(|share| *share >= limit).count()).unwrap_or(0);
     if over < rule.blocks {
         return Outcome::Silent;
     }
-    let latest = blocks.last().copied().unwrap_or(0.0);
     let normal = load.latencies.queued.deviation(view.policy).map(|deviation| crate::baseline::Deviation {
         value: deviation.value * 100.0,
         normal: deviation.normal * 100.0,

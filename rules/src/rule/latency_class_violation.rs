@@ -94,7 +94,7 @@ fn promise(track: &Track, promised: Nanos, blocks: u32) -> Option<Option<f64>> {
         return None;
     }
     let limit = promised.as_secs_f64();
-    let last = || track.recent().collect::<alloc::vec::Vec<_>>().into_iter().rev().take(12).flatten();
+    let last = || track.recent().rev().take(12).flatten();
     last().next()?;
     let broken = u32::try_from(last().filter(|value| *value > limit).count()).unwrap_or(0);
     Some(track.latest().filter(|_| broken >= blocks))

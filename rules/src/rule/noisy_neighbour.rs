@@ -59,11 +59,12 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let Some(own) = unit.host.serves.as_ref().or(unit.host.cgroup.as_ref()) else {
         return Outcome::Suspended("the cgroup of its workload is not known".into());
     };
-    let suspects = suspect::all(view, own);
-    if suspects.neighbours == 0 {
+    let neighbours = suspect::neighbours(view, own);
+    if neighbours.is_empty() {
         return Outcome::Absent;
     }
     let Some((since, felt)) = suffers(view) else { return harmless(view) };
+    let suspects = suspect::all(view, own, &neighbours);
     let mut rejected = suspects.rejected;
     let mut worst: Option<(Suspect, Weighed)> = None;
     for found in suspects.found {

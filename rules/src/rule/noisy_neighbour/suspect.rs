@@ -39,8 +39,6 @@ impl Suspect {
 /// All of them, and those that were looked at and cleared.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
-    /// Other workloads that there are.
-    pub(super) neighbours: usize,
     pub(super) found: Vec<Suspect>,
     pub(super) rejected: Vec<Rejected>,
 }
@@ -54,15 +52,19 @@ struct Takes<'a> {
     switch: Switch,
 }
 
-/// Other workloads of the node that use a drive of the victim's, or its GPU.
-pub(super) fn all(view: &View<'_>, own: &String) -> Suspects {
-    let unit = view.unit;
+/// Other workloads of the node.
+pub(super) fn neighbours<'a>(view: &View<'a>, own: &str) -> BTreeSet<&'a String> {
     let elsewhere = view.host.units.iter().filter_map(|other| other.host.cgroup.as_ref());
-    let here = unit.host.sharers.iter().map(|sharer| &sharer.cgroup);
-    let others: BTreeSet<&String> = elsewhere.chain(here).filter(|cgroup| *cgroup != own).collect();
-    let mut suspects = Suspects { neighbours: others.len(), ..Suspects::default() };
+    let here = view.unit.host.sharers.iter().map(|sharer| &sharer.cgroup);
+    elsewhere.chain(here).filter(|cgroup| *cgroup != own).collect()
+}
+
+/// Those that use a drive of the victim's, or its GPU.
+pub(super) fn all(view: &View<'_>, own: &str, neighbours: &BTreeSet<&String>) -> Suspects {
+    let unit = view.unit;
+    let mut suspects = Suspects::default();
     for place in unit.path.disks.iter().chain(&unit.path.arrays) {
-        drive(view, own, &others, place, &mut suspects);
+        drive(view, own, neighbours, place, &mut suspects);
     }
     let takes: Vec<Takes<'_>> = unit
         .host
@@ -110,7 +112,7 @@ struct Resource<'a> {
 }
 
 /// The neighbours on one drive or array.
-fn drive(view: &View<'_>, own: &String, others: &BTreeSet<&String>, place: &str, suspects: &mut Suspects) {
+fn drive(view: &View<'_>, own: &str, others: &BTreeSet<&String>, place: &str, suspects: &mut Suspects) {
     let Some(device) = view.host.block.and_then(|block| block.devices.iter().find(|device| device.name == place))
     else {
         return;
@@ -121,7 +123,7 @@ fn drive(view: &View<'_>, own: &String, others: &BTreeSet<&String>, place: &str,
     let users: Vec<Takes<'_>> = others
         .iter()
         .map(|cgroup| cgroup.as_str())
-        .chain([own.as_str()])
+        .chain([own])
         .filter_map(|cgroup| takes(view, cgroup, device))
         .collect();
     let total = view.host.signals.disks.get(place).and_then(|disk| disk.throughput.latest()).unwrap_or(0.0);
