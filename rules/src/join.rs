@@ -142,6 +142,12 @@ pub(crate) fn disks_of(array: &MdArray, block: &Block, md: &Md) -> BTreeSet<Stri
     path.disks
 }
 
+/// Every array, and the disks at its bottom; without a reading of the block devices nothing is known to be there.
+pub(crate) fn arrays<'a>(block: Option<&Block>, md: Option<&'a Md>) -> Vec<(&'a MdArray, BTreeSet<String>)> {
+    let below = |array: &MdArray, md: &Md| block.map_or_else(BTreeSet::new, |block| disks_of(array, block, md));
+    md.into_iter().flat_map(|md| md.arrays.iter().map(move |array| (array, below(array, md)))).collect()
+}
+
 /// The devices by name.
 pub(crate) fn by_name(block: &Block) -> BTreeMap<&str, &BlockDevice> {
     block.devices.iter().map(|device| (device.name.as_str(), device)).collect()

@@ -19,7 +19,8 @@ use crate::signals::{Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
 use crate::{
-    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, externality, merge, peers, serving, vital,
+    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, externality, join, merge, peers, serving,
+    vital,
 };
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
@@ -128,7 +129,8 @@ impl Judge {
             loading: loading(&facts),
         };
         let (signals, history, node) = (&self.signals, &self.history, &self.node.last);
-        let host = HostFacts { now: now.boottime, md, block, signals, units: &facts, history, node, around };
+        let arrays = join::arrays(block, md);
+        let host = HostFacts { now: now.boottime, md, block, arrays, signals, units: &facts, history, node, around };
 
         let mut reports = Vec::with_capacity(facts.len().saturating_mul(RULES.len()));
         for unit in &facts {
@@ -228,12 +230,10 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
             suspect.mounts.extend(unit.mounts.iter().cloned());
         }
     }
-    for array in host.md.into_iter().flat_map(|md| &md.arrays) {
+    for (array, disks) in &host.arrays {
         if host.signals.arrays.get(&array.name).is_some_and(|signals| signals.sync_since.is_some()) {
             suspect.arrays.insert(array.name.clone());
-            if let Some((block, md)) = host.block.zip(host.md) {
-                suspect.disks.extend(crate::join::disks_of(array, block, md));
-            }
+            suspect.disks.extend(disks.iter().cloned());
         }
     }
     suspect

@@ -222,16 +222,28 @@ pub struct Holder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     /// What was read (`decode rate`, `member await`).
-    pub what: String,
+    pub what: Cow<'static, str>,
     /// Of what (`GPU-3`, `md0`, `nvme1n1`).
     pub of: String,
     /// Its value.
     pub value: Micro,
     /// The value's unit (`tok/s`, `ms`, `%`).
-    pub unit: String,
+    pub unit: Cow<'static, str>,
     /// Its own normal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normal: Option<Normal>,
+}
+
+impl Evidence {
+    /// A reading without a normal of its own.
+    pub(crate) fn plain(
+        what: impl Into<Cow<'static, str>>,
+        of: &str,
+        value: f64,
+        unit: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { what: what.into(), of: of.into(), value: Micro::from_f64(value), unit: unit.into(), normal: None }
+    }
 }
 
 /// Own normal of a reading.

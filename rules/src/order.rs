@@ -79,13 +79,21 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let value = f64::from(u32::try_from(state >> 40).unwrap());
             // Equals and both signs of zero too.
-            let value = if step % 3 == 0 { [-1.5, -0.0, 0.0, 2.0, 1e12][usize::try_from(state >> 33).unwrap() % 5] } else { value };
+            let value = if step % 3 == 0 {
+                [-1.5, -0.0, 0.0, 2.0, 1e12][usize::try_from(state >> 33).unwrap() % 5]
+            } else {
+                value
+            };
             order.push(&mut ring, value);
             let mut values: Vec<f64> = ring.iter().copied().collect();
             let wanted = median(&mut values);
             let mut distances: Vec<f64> = values.iter().map(|value| libm::fabs(value - wanted)).collect();
             let (found, distance) = order.middle(&ring);
-            assert_eq!((found.to_bits(), distance.to_bits()), (wanted.to_bits(), median(&mut distances).to_bits()), "{step}");
+            assert_eq!(
+                (found.to_bits(), distance.to_bits()),
+                (wanted.to_bits(), median(&mut distances).to_bits()),
+                "{step}"
+            );
         }
         assert_eq!(ring.len(), KEPT);
         assert_eq!(Order::default().middle(&VecDeque::new()), (0.0, 0.0));

@@ -47,10 +47,10 @@ fn finding(rule: RuleId, subject: &str, severity: Severity) -> Finding {
         cause: Some(Cause::Storage),
         summary: format!("{subject} recover 15.4 % at 180 MB/s"),
         evidence: vec![Evidence {
-            what: "latency of the members".to_owned(),
+            what: "latency of the members".into(),
             of: subject.to_owned(),
             value: Micro(305_000),
-            unit: "ms".to_owned(),
+            unit: "ms".into(),
             normal: Some(Normal { median: Micro(149_000), spread: Micro(4_000), n: 116, z: Micro(35_600_000) }),
         }],
         rejected: vec![Rejected { cause: Cause::Kv, of: String::new(), why: "KV cache 60 % full".to_owned() }],

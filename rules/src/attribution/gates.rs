@@ -99,22 +99,16 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
     let passed = gates.iter().filter(|(passed, ..)| *passed);
     let score = passed.clone().map(|(_, points, _)| *points).fold(0_u8, u8::saturating_add).min(MOST);
     let doubt: f64 = passed.map(|(.., p)| 1.0 - p).product();
-    let plain = |what: &str, value: f64, unit: &str| Evidence {
-        what: what.into(),
-        of: object.clone(),
-        value: Micro::from_f64(value),
-        unit: unit.into(),
-        normal: None,
-    };
-    evidence.extend(rho.map(|rho| plain("rank correlation of its course with the deficit", rho, "rho")));
+    evidence
+        .extend(rho.map(|rho| Evidence::plain("rank correlation of its course with the deficit", &object, rho, "rho")));
     evidence.extend(did.map(|did| {
         let what = match did.control {
             Some(_) => "progress while it was in trouble, less that of units that do not use it",
             None => "progress while it was in trouble, less that before and after",
         };
-        plain(what, did.difference() * 100.0, "points")
+        Evidence::plain(what, &object, did.difference() * 100.0, "points")
     }));
-    evidence.push(plain("blame", f64::from(score), &format!("of {MOST}")));
+    evidence.push(Evidence::plain("blame", &object, f64::from(score), format!("of {MOST}")));
     Ok(Weighed {
         cause,
         score,

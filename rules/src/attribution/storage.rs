@@ -1,6 +1,5 @@
 //! Candidates for storage: arrays whose sync runs, plain disks, servers.
 
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +10,6 @@ use super::candidate::{Candidate, Link, Saturation, Weighed};
 use super::weigh;
 use crate::baseline::Deviation;
 use crate::facts::UnitFacts;
-use crate::join::disks_of;
 use crate::rule::View;
 use crate::signals::StorageSignals;
 use crate::{Cause, Evidence, Micro, Part, Rejected};
@@ -43,16 +41,9 @@ struct Shows {
 /// Arrays whose sync runs, and the disks in the path. While an array syncs, what its members do is the sync: the array
 /// speaks for them, and they are cleared with it.
 pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
-    let mut spoken_for = BTreeSet::new();
-    let mut all = Vec::new();
-    let arrays = view.host.md.into_iter().flat_map(|md| &md.arrays);
-    for array in arrays.filter(|array| array.sync.get() == Some(&SyncState::Running)) {
-        all.push(of_array(view, array).candidate);
-        if let Some((block, md)) = view.host.block.zip(view.host.md) {
-            spoken_for.extend(disks_of(array, block, md));
-        }
-    }
-    for name in view.unit.path.disks.difference(&spoken_for) {
+    let mut all: Vec<Candidate> = view.host.syncing().map(|(array, _)| of_array(view, array).candidate).collect();
+    let spoken_for = |disk: &String| view.host.syncing().any(|(_, disks)| disks.contains(disk));
+    for name in view.unit.path.disks.iter().filter(|disk| !spoken_for(disk)) {
         let signals = view.host.signals.disks.get(name);
         let mut candidate = shows(view, name, signals, view.policy.disk_await_ratio, false).candidate;
         if flooded(view, name) {
@@ -114,44 +105,48 @@ fn uses(unit: &UnitFacts<'_>, object: &str) -> bool {
 fn shows(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f64, errors: bool) -> Shows {
     let latency = signals.and_then(|signals| signals.latency.deviation(view.policy));
     let in_flight = signals.and_then(|signals| signals.in_flight.deviation(view.policy));
-    let saturation = match saturated(view, name, signals, ratio) {
-        Ok(()) => {
-            let queue = in_flight.is_some_and(|now| now.z >= view.policy.deviation_z || now.value >= ALWAYS_BUSY);
-            Saturation::of(1 + u8::from(queue) + u8::from(errors))
-        }
-        Err(why) => Saturation::none(why),
-    };
-    let excess =
-        latency.map_or(0.0, |latency| 1.0 - latency.normal / latency.value.max(latency.normal).max(f64::MIN_POSITIVE));
-    let waited = view.unit.io_some.as_ref().map_or(0.0, |(some, _)| *some);
-    let evidence = latency.map(|latency| Evidence {
-        what: "latency of the members".into(),
-        of: name.into(),
-        value: Micro::from_f64(latency.value),
-        unit: "ms".into(),
-        normal: Some(latency.as_normal()),
-    });
     // The latest of the beginnings: a sync that was harmless at first, latency that rose before any sync, latency
     // that rose because the reader was throttled, before others' requests made a queue.
     let queued = in_flight.and_then(|in_flight| in_flight.onset);
     let risen = latency.and_then(|latency| latency.onset);
-    let candidate = Candidate {
+    let excess =
+        latency.map_or(0.0, |latency| 1.0 - latency.normal / latency.value.max(latency.normal).max(f64::MIN_POSITIVE));
+    let waited = view.unit.io_some.as_ref().map_or(0.0, |(some, _)| *some);
+    let mut candidate = Candidate {
         cause: Cause::Storage,
         object: name.into(),
         onset: signals.and_then(|signals| signals.sync_since).max(risen).max(queued),
         pressure: Part::from_fraction(excess.max(waited)),
-        saturation,
+        saturation: Saturation::of(0),
         link: Link::Proven,
-        series: signals.map(|signals| signals.latency.recent().collect()).unwrap_or_default(),
+        series: Vec::new(),
         switch: signals.map(|signals| signals.latency.switch()),
         uses,
-        evidence: evidence.into_iter().collect(),
-        says: latency.map_or_else(String::new, |latency| {
-            let (value, normal) = (Micro::from_f64(latency.value), Micro::from_f64(latency.normal));
-            format!("storage {name} answers in {value} ms, normal {normal} ms")
-        }),
-        advice: "look at what else uses this storage, or move the workload's data".into(),
+        evidence: Vec::new(),
+        says: String::new(),
+        advice: String::new(),
     };
+    match saturated(view, name, signals, ratio) {
+        Ok(()) => {
+            let queue = in_flight.is_some_and(|now| now.z >= view.policy.deviation_z || now.value >= ALWAYS_BUSY);
+            candidate.saturation = Saturation::of(1 + u8::from(queue) + u8::from(errors));
+        }
+        // What is not saturated is rejected with this figure, and nothing else of it is looked at.
+        Err(why) => {
+            candidate.saturation = Saturation::none(why);
+            return Shows { candidate, latency };
+        }
+    }
+    candidate.series = signals.map(|signals| signals.latency.recent().collect()).unwrap_or_default();
+    candidate.advice = "look at what else uses this storage, or move the workload's data".into();
+    if let Some(latency) = latency {
+        candidate.evidence.push(Evidence {
+            normal: Some(latency.as_normal()),
+            ..Evidence::plain("latency of the members", name, latency.value, "ms")
+        });
+        let (value, normal) = (Micro::from_f64(latency.value), Micro::from_f64(latency.normal));
+        candidate.says = format!("storage {name} answers in {value} ms, normal {normal} ms");
+    }
     Shows { candidate, latency }
 }
 

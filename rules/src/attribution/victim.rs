@@ -22,13 +22,6 @@ pub(crate) fn far(deviation: &Deviation, policy: &Policy) -> bool {
 /// What the victim itself shows: progress, utilization, waits.
 pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
     let unit = view.unit;
-    let plain = |what: &str, of: &str, value: f64, unit: &str| Evidence {
-        what: what.into(),
-        of: of.into(),
-        value: Micro::from_f64(value),
-        unit: unit.into(),
-        normal: None,
-    };
     let mut evidence = Vec::new();
     let engine = unit.engine.map_or(unit.name.as_str(), |engine| engine.url.as_str());
     if let Some(deviation) = &unit.deviation {
@@ -41,23 +34,24 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
             spread: percent(deviation.spread),
             ..*deviation
         };
-        evidence.push(Evidence { normal: Some(scaled.as_normal()), ..plain(what, engine, scaled.value, "%") });
+        evidence
+            .push(Evidence { normal: Some(scaled.as_normal()), ..Evidence::plain(what, engine, scaled.value, "%") });
     }
     if let Some(rate) = unit.signals.and_then(crate::signals::EngineSignals::rate) {
-        evidence.push(plain("token rate", engine, rate, "tok/s"));
+        evidence.push(Evidence::plain("token rate", engine, rate, "tok/s"));
     }
     if let Some(util) = unit.util {
-        evidence.push(plain("utilization", &unit.name, util * 100.0, "%"));
+        evidence.push(Evidence::plain("utilization", &unit.name, util * 100.0, "%"));
     }
     if let Some((some, of)) = &unit.io_some {
-        evidence.push(plain("some task waited for I/O", of, some * 100.0, "%"));
+        evidence.push(Evidence::plain("some task waited for I/O", of, some * 100.0, "%"));
     }
     if let Some((threads, wchan)) = &unit.blocked
         && *threads > 0
     {
         let place = wchan.as_deref().unwrap_or("unknown");
-        evidence.push(plain(
-            &format!("threads in uninterruptible sleep (first in {place})"),
+        evidence.push(Evidence::plain(
+            format!("threads in uninterruptible sleep (first in {place})"),
             &unit.name,
             f64::from(*threads),
             "threads",

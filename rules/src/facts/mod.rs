@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::gpu::Gpu;
-use gpuprod_snapshot::storage::{Block, Md};
+use gpuprod_snapshot::storage::{Block, Md, MdArray, SyncState};
 use gpuprod_snapshot::units::Nanos;
 
 use crate::attribution::did::History;
@@ -157,12 +157,22 @@ impl UnitFacts<'_> {
     }
 }
 
+impl HostFacts<'_> {
+    /// The disks of every array that syncs now: while it does, what they do is the sync.
+    pub(crate) fn syncing(&self) -> impl Iterator<Item = (&MdArray, &BTreeSet<String>)> {
+        let syncs = |array: &MdArray| array.sync.get() == Some(&SyncState::Running);
+        self.arrays.iter().filter(move |(array, _)| syncs(array)).map(|(array, disks)| (*array, disks))
+    }
+}
+
 /// The host at this tick.
 #[derive(Clone, Debug)]
 pub(crate) struct HostFacts<'a> {
     pub(crate) now: Nanos,
     pub(crate) md: Option<&'a Md>,
     pub(crate) block: Option<&'a Block>,
+    /// Every array, and the disks at its bottom.
+    pub(crate) arrays: Vec<(&'a MdArray, BTreeSet<String>)>,
     pub(crate) signals: &'a Signals,
     /// What was said of the node as a whole at the tick before.
     pub(crate) node: &'a NodeJudgement,

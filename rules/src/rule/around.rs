@@ -74,11 +74,11 @@ impl Calm {
 
 impl Raised {
     /// As evidence, in the unit that the factor leads to.
-    pub(super) fn evidence(&self, what: &str, of: &str, factor: f64, unit: &str) -> Evidence {
+    pub(super) fn evidence(&self, what: &'static str, of: &str, factor: f64, unit: &'static str) -> Evidence {
         let normal = self.normal.map(|normal| {
             Deviation { normal: normal.normal * factor, spread: normal.spread * factor, ..normal }.as_normal()
         });
-        Evidence { normal, ..plain(what, of, self.value * factor, unit) }
+        Evidence { normal, ..Evidence::plain(what, of, self.value * factor, unit) }
     }
 }
 
@@ -123,8 +123,4 @@ pub(super) fn severity(view: &View<'_>) -> Severity {
 
 pub(super) fn percent(share: f64) -> String {
     format!("{} %", Micro::from_f64(share * 100.0))
-}
-
-pub(super) fn plain(what: &str, of: &str, value: f64, unit: &str) -> Evidence {
-    Evidence { what: what.into(), of: of.into(), value: Micro::from_f64(value), unit: unit.into(), normal: None }
 }

@@ -4,12 +4,12 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::around::{self, Raised, percent, plain, raised};
+use super::around::{self, Raised, percent, raised};
 use super::{Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation};
 use crate::policy::table::thresholds;
 use crate::signals::host::Workload;
-use crate::{Cause, Part, Rejected};
+use crate::{Cause, Evidence, Part, Rejected};
 
 thresholds! {
     /// Thresholds of `cpu_starved_loader`.
@@ -82,37 +82,41 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<(&'static str, Candidate)> {
     let (own, waits) = (own(view), waits(view));
     let path = path.unwrap_or("/");
     let waited = waits.and_then(|waits| waits.cpu_wait.latest());
-    let make = |variant: &'static str, raised: Raised, (what, of): (&str, &str), says: String, pressure: f64| {
-        let mut evidence = alloc::vec![raised.evidence(what, of, 100.0, "%")];
-        evidence.extend(waited.map(|some| plain("some thread waited for a CPU", path, some * 100.0, "%")));
-        evidence.extend(cpu.busy.latest().map(|busy| plain("of all CPU time is used", "node", busy * 100.0, "%")));
-        let object = match variant {
-            "steal" => "cpu:hypervisor".into(),
-            "irq" => "cpu:interrupts".into(),
-            _ => format!("cpu:{path}"),
-        };
-        let high = u8::from(waited.is_some_and(|some| some >= thresholds.wait_some.as_fraction()));
-        (
-            variant,
-            Candidate {
-                cause: Cause::HostCpu,
-                object,
-                onset: raised.onset,
-                pressure: Part::from_fraction(pressure),
-                saturation: Saturation::of(1 + high),
-                link: if matches!(variant, "steal" | "irq") { Link::Unknown } else { Link::Proven },
-                series: raised.series,
-                switch: raised.switch,
-                uses: |unit, object| {
-                    let nodes = matches!(object, "cpu:hypervisor" | "cpu:interrupts");
-                    nodes || object.strip_prefix("cpu:") == unit.host.cgroup.as_deref()
+    let make =
+        |variant: &'static str, raised: Raised, (what, of): (&'static str, &str), says: String, pressure: f64| {
+            let mut evidence = alloc::vec![raised.evidence(what, of, 100.0, "%")];
+            evidence
+                .extend(waited.map(|some| Evidence::plain("some thread waited for a CPU", path, some * 100.0, "%")));
+            evidence.extend(
+                cpu.busy.latest().map(|busy| Evidence::plain("of all CPU time is used", "node", busy * 100.0, "%")),
+            );
+            let object = match variant {
+                "steal" => "cpu:hypervisor".into(),
+                "irq" => "cpu:interrupts".into(),
+                _ => format!("cpu:{path}"),
+            };
+            let high = u8::from(waited.is_some_and(|some| some >= thresholds.wait_some.as_fraction()));
+            (
+                variant,
+                Candidate {
+                    cause: Cause::HostCpu,
+                    object,
+                    onset: raised.onset,
+                    pressure: Part::from_fraction(pressure),
+                    saturation: Saturation::of(1 + high),
+                    link: if matches!(variant, "steal" | "irq") { Link::Unknown } else { Link::Proven },
+                    series: raised.series,
+                    switch: raised.switch,
+                    uses: |unit, object| {
+                        let nodes = matches!(object, "cpu:hypervisor" | "cpu:interrupts");
+                        nodes || object.strip_prefix("cpu:") == unit.host.cgroup.as_deref()
+                    },
+                    evidence,
+                    says,
+                    advice: advice(variant, path),
                 },
-                evidence,
-                says,
-                advice: advice(variant, path),
-            },
-        )
-    };
+            )
+        };
     if let Some(own) = own
         && let Ok(held) = raised(view, &own.throttled, thresholds.throttled.as_fraction())
     {
@@ -145,7 +149,9 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<(&'static str, Candidate)> {
     let says = format!("{says}: some thread waits {} of the time", percent(wait.value));
     let pressure = wait.value;
     let (variant, mut candidate) = make(variant, wait, ("some thread waited for a CPU", path), says, pressure);
-    candidate.evidence.extend(share.map(|share| plain("of the busy CPUs are its own", path, share * 100.0, "%")));
+    candidate
+        .evidence
+        .extend(share.map(|share| Evidence::plain("of the busy CPUs are its own", path, share * 100.0, "%")));
     Some((variant, candidate))
 }
 

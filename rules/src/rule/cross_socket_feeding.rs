@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 
-use super::around::{self, percent, plain, raised};
+use super::around::{self, percent, raised};
 use super::io_stall::hungry;
 use super::{Claim, Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation};
@@ -145,11 +145,17 @@ fn evidence(view: &View<'_>, board: &Board) -> Vec<Evidence> {
     let name = view.unit.name.as_str();
     let mut evidence = Vec::new();
     if let Some(away) = board.away.latest() {
-        evidence.push(plain("CPU time of its processes on other sockets", name, libm::round(away * 1e3) / 10.0, "%"));
+        evidence.push(Evidence::plain(
+            "CPU time of its processes on other sockets",
+            name,
+            libm::round(away * 1e3) / 10.0,
+            "%",
+        ));
     }
-    evidence.extend(board.node.map(|node| plain("node of the GPU", name, f64::from(node), "")));
-    evidence
-        .extend(board.received.latest().map(|rate| plain("received", name, libm::round(rate / 1e7) / 100.0, "GB/s")));
+    evidence.extend(board.node.map(|node| Evidence::plain("node of the GPU", name, f64::from(node), "")));
+    evidence.extend(
+        board.received.latest().map(|rate| Evidence::plain("received", name, libm::round(rate / 1e7) / 100.0, "GB/s")),
+    );
     evidence
 }
 

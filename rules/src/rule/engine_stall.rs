@@ -9,11 +9,11 @@ use alloc::string::String;
 use gpuprod_snapshot::engine::{Engine, SleepState};
 use gpuprod_snapshot::units::{Nanos, from_f64};
 
-use super::queueing::{claim, evidence, load};
+use super::queueing::{claim, load};
 use super::{Claim, Outcome, Text, View};
 use crate::policy::table::thresholds;
 use crate::signals::engine_load::EngineLoad;
-use crate::{Cause, Micro, Part, Rejected, Severity, unit};
+use crate::{Cause, Evidence, Micro, Part, Rejected, Severity, unit};
 
 thresholds! {
     /// Thresholds of `engine_stall`.
@@ -143,10 +143,10 @@ fn works(view: &View<'_>) -> Option<bool> {
 fn proof(view: &View<'_>, engine: &Engine, load: &EngineLoad) -> alloc::vec::Vec<crate::Evidence> {
     let mut proof = alloc::vec::Vec::new();
     if let Some(last) = load.seconds.back() {
-        proof.push(evidence("requests in execution", &engine.url, f64::from(last.running), "requests"));
-        proof.push(evidence("requests that wait", &engine.url, f64::from(last.waiting), "requests"));
-        proof.extend(last.kv.map(|kv| evidence("KV cache in use", &engine.url, kv.as_fraction() * 100.0, "%")));
+        proof.push(Evidence::plain("requests in execution", &engine.url, f64::from(last.running), "requests"));
+        proof.push(Evidence::plain("requests that wait", &engine.url, f64::from(last.waiting), "requests"));
+        proof.extend(last.kv.map(|kv| Evidence::plain("KV cache in use", &engine.url, kv.as_fraction() * 100.0, "%")));
     }
-    proof.extend(view.unit.util.map(|util| evidence("utilization", &view.unit.name, util * 100.0, "%")));
+    proof.extend(view.unit.util.map(|util| Evidence::plain("utilization", &view.unit.name, util * 100.0, "%")));
     proof
 }

@@ -7,14 +7,14 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::topology::{NetPort, PortLayer};
 use gpuprod_snapshot::units::Nanos;
 
-use super::around::{self, Calm, Raised, plain, raised};
+use super::around::{self, Calm, Raised, raised};
 use super::io_stall::hungry;
 use super::{Claim, Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation};
 use crate::facts::UnitFacts;
 use crate::policy::table::thresholds;
 use crate::signals::host::{Port, name_of};
-use crate::{Cause, Micro, Part, Rejected, Severity, attribution};
+use crate::{Cause, Evidence, Micro, Part, Rejected, Severity, attribution};
 
 thresholds! {
     /// Thresholds of `fabric_congestion`.
@@ -143,8 +143,13 @@ fn failed(view: &View<'_>, port: &Port) -> Option<Nanos> {
 fn congestion(view: &View<'_>, name: &str, raised: Raised) -> Candidate {
     let port = view.host.signals.host.ports.get(name);
     let mut evidence = alloc::vec![raised.evidence("congestion and loss", name, 1.0, "/s")];
-    evidence.extend(port.and_then(|port| port.worst.as_ref()).map(|(counter, rate)| plain(counter, name, *rate, "/s")));
-    evidence.extend(port.and_then(|port| port.bytes.latest()).map(|bytes| plain("traffic", name, bytes / 1e9, "GB/s")));
+    evidence.extend(
+        port.and_then(|port| port.worst.as_ref())
+            .map(|(counter, rate)| Evidence::plain(counter.clone(), name, *rate, "/s")),
+    );
+    evidence.extend(
+        port.and_then(|port| port.bytes.latest()).map(|bytes| Evidence::plain("traffic", name, bytes / 1e9, "GB/s")),
+    );
     Candidate {
         cause: Cause::Network,
         object: name.to_string(),
@@ -186,7 +191,12 @@ fn harmless(view: &View<'_>, name: &str, raised: &Raised) -> Claim {
 fn fault(view: &View<'_>, name: &str, port: &Port, at: Nanos, since: Option<Nanos>) -> Claim {
     let down = port.down_since.is_some();
     let mut evidence = if since.is_some() { attribution::victim_evidence(view) } else { Vec::new() };
-    evidence.push(plain("link failures that were seen", name, gpuprod_snapshot::units::to_f64(port.failures), ""));
+    evidence.push(Evidence::plain(
+        "link failures that were seen",
+        name,
+        gpuprod_snapshot::units::to_f64(port.failures),
+        "",
+    ));
     Claim {
         variant: Some("fabric_fault".into()),
         severity: if down && since.is_some() { Severity::Critical } else { Severity::Warn },

@@ -11,7 +11,7 @@ use super::{Claim, Outcome, Text, View};
 use crate::facts::Demand;
 use crate::policy::table::thresholds;
 use crate::signals::device::{Errors, Line, meaning};
-use crate::{Cause, Evidence, Fault, Micro, Part, Severity, WeightSource};
+use crate::{Cause, Evidence, Fault, Part, Severity, WeightSource};
 
 pub(super) const TEXT: Text = Text {
     means: "The GPU is broken, or asks for a reset. Its time is lost, and so is that of the GPUs that wait for it.",
@@ -193,9 +193,8 @@ fn asks(action: u32) -> &'static str {
 fn evidence(view: &View<'_>) -> Vec<Evidence> {
     let unit = view.unit;
     let mut evidence = Vec::new();
-    let mut push = |what: String, value: f64, of: &str| {
-        let (of, value) = (unit.name.clone(), (Micro::from_f64(value), of.to_string()));
-        evidence.push(Evidence { what, of, value: value.0, unit: value.1, normal: None });
+    let mut push = |what: String, value: f64, of: &'static str| {
+        evidence.push(Evidence::plain(what, &unit.name, value, of));
     };
     if let Some(signals) = unit.device.signals {
         let errors = &signals.errors;

@@ -5,7 +5,7 @@ use alloc::format;
 use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::units::Nanos;
 
-use super::queueing::{claim, evidence, fresh};
+use super::queueing::{claim, fresh};
 use super::{Claim, Outcome, Text, View};
 use crate::policy::table::thresholds;
 use crate::serving::{self, Room};
@@ -63,7 +63,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Claim(Claim {
             variant: Some("over_reserved".into()),
             summary: format!("ready, and not asked for {} h", Micro::from_f64(hours)),
-            evidence: alloc::vec![evidence("time without a request", &engine.url, hours, "h")],
+            evidence: alloc::vec![Evidence::plain("time without a request", &engine.url, hours, "h")],
             advice: TEXT.advice.into(),
             ..claim(view, engine, Severity::Info, since)
         });
@@ -75,7 +75,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Claim(Claim {
             variant: Some("over_reserved".into()),
             summary: format!("more than twice the room that its bursts take, for {} h", Micro::from_f64(hours)),
-            evidence: alloc::vec![evidence("time with room to spare", &engine.url, hours, "h")],
+            evidence: alloc::vec![Evidence::plain("time with room to spare", &engine.url, hours, "h")],
             advice: TEXT.advice.into(),
             ..claim(view, engine, Severity::Info, since)
         });
@@ -111,7 +111,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         summary: format!("requests spend {} % of their time in the queue", Micro::from_f64(latest * 100.0)),
         evidence: alloc::vec![Evidence {
             normal: normal.map(|normal| normal.as_normal()),
-            ..evidence("queue time, of the time of whole requests", &engine.url, latest * 100.0, "%")
+            ..Evidence::plain("queue time, of the time of whole requests", &engine.url, latest * 100.0, "%")
         }],
         advice: TEXT.advice.into(),
         ..claim(view, engine, Severity::Info, view.host.now.saturating_sub(rule.for_ns))
@@ -123,12 +123,12 @@ fn tight(view: &View<'_>, (engine, load): (&Engine, &EngineLoad), room: Room, bu
     let percent = |part: f64| Micro::from_f64(libm::round(part * 100.0));
     let most = load.capacity.most.unwrap_or_default();
     let mut proof = alloc::vec![
-        evidence("load of the last minute, of its capacity", &engine.url, room.load * 100.0, "%"),
-        evidence("what a burst takes on top, of its capacity", &engine.url, room.needed * 100.0, "%"),
-        evidence("busiest minute of a hundred, over the mean", &engine.url, burst, "x"),
+        Evidence::plain("load of the last minute, of its capacity", &engine.url, room.load * 100.0, "%"),
+        Evidence::plain("what a burst takes on top, of its capacity", &engine.url, room.needed * 100.0, "%"),
+        Evidence::plain("busiest minute of a hundred, over the mean", &engine.url, burst, "x"),
     ];
     for (what, rate) in [("prompt tokens at its limit", most.prefill), ("generated tokens at its limit", most.decode)] {
-        proof.push(evidence(what, &engine.url, rate, "tok/s"));
+        proof.push(Evidence::plain(what, &engine.url, rate, "tok/s"));
     }
     Outcome::Claim(Claim {
         variant: Some("burst".into()),

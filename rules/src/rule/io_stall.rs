@@ -17,7 +17,6 @@ use self::kind::Kind;
 use super::{Claim, Outcome, Text, View};
 use crate::attribution::{self, Blame};
 use crate::facts::Demand;
-use crate::join::disks_of;
 use crate::policy::table::thresholds;
 use crate::signals::StorageSignals;
 use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
@@ -167,14 +166,13 @@ pub(super) fn hungry(view: &View<'_>) -> Option<Nanos> {
 /// Every disk in the path that no sync speaks for: one that runs, or one whose tail is still in the latencies.
 fn devices(view: &View<'_>) -> Vec<Result<Trouble, Rejected>> {
     let Some(block) = view.host.block else { return Vec::new() };
-    let arrays = view.host.md.into_iter().flat_map(|md| md.arrays.iter().map(move |array| (md, array)));
     let syncs = |name: &String| {
         let synced = view.host.signals.arrays.get(name).and_then(|signals| signals.synced);
         synced.is_some_and(|at| view.host.now.saturating_sub(at) < view.policy.starved_clear_ns)
     };
-    let syncing = arrays.filter(|(_, array)| syncs(&array.name));
-    let spoken_for: Vec<String> = syncing.flat_map(|(md, array)| disks_of(array, block, md)).collect();
-    let disks = view.unit.path.disks.iter().filter(|disk| !spoken_for.contains(disk));
+    let syncing: Vec<_> = view.host.arrays.iter().filter(|(array, _)| syncs(&array.name)).collect();
+    let spoken_for = |disk: &String| syncing.iter().any(|(_, disks)| disks.contains(disk));
+    let disks = view.unit.path.disks.iter().filter(|disk| !spoken_for(disk));
     let device = |disk: &String| {
         let device = block.devices.iter().find(|device| device.name == *disk)?;
         Some(device_trouble(view, device, view.host.signals.disks.get(disk)?))
@@ -225,9 +223,12 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
     }
     let ratio = if late { policy.io_stall.await_ratio } else { policy.disk_await_ratio };
     let Blame { object, confidence, pressure, latency, mut evidence } = attribution::gates(view, name, signals, ratio)?;
-    evidence.extend(others.map(|share| plain("of its bytes are not the workload's", name, share * 100.0, "%")));
-    evidence.extend(share.map(|share| plain("throughput, of the most it was seen to give", name, share * 100.0, "%")));
-    evidence.push(plain("requests in flight, on average", name, in_flight, "requests"));
+    evidence
+        .extend(others.map(|share| Evidence::plain("of its bytes are not the workload's", name, share * 100.0, "%")));
+    evidence.extend(
+        share.map(|share| Evidence::plain("throughput, of the most it was seen to give", name, share * 100.0, "%")),
+    );
+    evidence.push(Evidence::plain("requests in flight, on average", name, in_flight, "requests"));
     // Whose I/O it is comes before what kind of I/O it is.
     let kind = if background { None } else { thrashes.or_else(|| kind::small(view, name, signals)) };
     let (kind, more) = kind.map_or((None, String::new()), |Kind { variant, says, evidence: shown }| {
@@ -320,7 +321,7 @@ fn stuck(view: &View<'_>, name: &str, since: Nanos, cause: Cause, variant: &'sta
         pressure: Part::ONE,
         confidence: Part::from_fraction(STUCK).min(confidence(view)),
         says: format!("{name} has requests out, and none has come back for {} s", Micro::from_f64(age.as_secs_f64())),
-        evidence: alloc::vec![plain("without an answer", name, age.as_secs_f64(), "s")],
+        evidence: alloc::vec![Evidence::plain("without an answer", name, age.as_secs_f64(), "s")],
     })
 }
 
@@ -336,7 +337,12 @@ fn claim(view: &View<'_>, trouble: Trouble, hungry: Nanos, rejected: Vec<Rejecte
     let mut evidence = attribution::victim_evidence(view);
     let block = &unit.usage.block;
     if let Some(share) = block.blocked {
-        evidence.push(plain("of the samples had a thread blocked in an I/O path", &unit.name, share * 100.0, "%"));
+        evidence.push(Evidence::plain(
+            "of the samples had a thread blocked in an I/O path",
+            &unit.name,
+            share * 100.0,
+            "%",
+        ));
     }
     evidence.extend(trouble.evidence);
     Claim {
@@ -383,8 +389,4 @@ fn advice(variant: &str, object: &str) -> String {
             "look at {object} itself: media errors, temperature, write cache full, discards (`smartctl -a /dev/{object}`)"
         ),
     }
-}
-
-fn plain(what: &str, of: &str, value: f64, unit: &str) -> Evidence {
-    Evidence { what: what.into(), of: of.into(), value: Micro::from_f64(value), unit: unit.into(), normal: None }
 }

@@ -4,10 +4,10 @@ use alloc::format;
 
 use gpuprod_snapshot::units::Nanos;
 
-use super::queueing::{before_deficit, claim, costs, evidence, fresh};
+use super::queueing::{before_deficit, claim, costs, fresh};
 use super::{Claim, Outcome, Text, View};
 use crate::policy::table::thresholds;
-use crate::{Cause, Micro, Part, Rejected, Severity};
+use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
 
 thresholds! {
     /// Thresholds of `kv_saturation`.
@@ -74,12 +74,13 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     };
     let percent = |part: Part| Micro::from_f64(part.as_fraction() * 100.0);
     let mut proof = alloc::vec![
-        evidence("KV cache in use", &engine.url, usage.as_fraction() * 100.0, "%"),
-        evidence("time with a full KV cache, of the last minute", &engine.url, full.as_fraction() * 100.0, "%"),
-        evidence("requests that wait", &engine.url, f64::from(waiting), "requests"),
-        evidence("preemptions", &engine.url, preempts, "/s"),
+        Evidence::plain("KV cache in use", &engine.url, usage.as_fraction() * 100.0, "%"),
+        Evidence::plain("time with a full KV cache, of the last minute", &engine.url, full.as_fraction() * 100.0, "%"),
+        Evidence::plain("requests that wait", &engine.url, f64::from(waiting), "requests"),
+        Evidence::plain("preemptions", &engine.url, preempts, "/s"),
     ];
-    proof.extend(queue.map(|queue| evidence("time that the queue takes", &engine.url, queue.as_secs_f64(), "s")));
+    proof
+        .extend(queue.map(|queue| Evidence::plain("time that the queue takes", &engine.url, queue.as_secs_f64(), "s")));
     let rejected = if first {
         alloc::vec::Vec::new()
     } else {

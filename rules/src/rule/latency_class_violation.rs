@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use gpuprod_snapshot::units::Nanos;
 
-use super::queueing::{claim, evidence, fresh};
+use super::queueing::{claim, fresh};
 use super::{Claim, Outcome, Text, View};
 use crate::baseline::Track;
 use crate::policy::table::thresholds;
@@ -64,7 +64,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
                     Micro::from_f64(latest),
                     Micro::from_f64(promised.as_secs_f64())
                 );
-                let proof = alloc::vec![evidence(&format!("{what}, 95th percentile"), &engine.url, latest, "s")];
+                let proof = alloc::vec![Evidence::plain(format!("{what}, 95th percentile"), &engine.url, latest, "s")];
                 return speak(view, ("slo", says, proof, view.host.now.saturating_sub(rule.for_ns)));
             }
         }
@@ -80,7 +80,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
             );
             let proof = Evidence {
                 normal: Some(deviation.as_normal()),
-                ..evidence(&format!("{what}, 95th percentile"), &engine.url, deviation.value, "s")
+                ..Evidence::plain(format!("{what}, 95th percentile"), &engine.url, deviation.value, "s")
             };
             return speak(view, ("own_normal", says, alloc::vec![proof], deviation.onset.unwrap_or(view.host.now)));
         }

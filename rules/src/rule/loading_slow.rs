@@ -7,11 +7,10 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 
-use super::around::plain;
 use super::{Claim, Outcome, Text, View};
 use crate::facts::host::Loader;
 use crate::policy::table::thresholds;
-use crate::{Cause, Micro, Part, Severity};
+use crate::{Cause, Evidence, Micro, Part, Severity};
 
 thresholds! {
     /// Thresholds of `loading_slow`.
@@ -69,15 +68,16 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let (place, cause) = place(view, &together);
     let storm = !together.is_empty();
     let mut evidence = alloc::vec![
-        plain("loading", &unit.name, seconds, "s"),
-        plain("longest of its last loads", &unit.name, usual.as_secs_f64(), "s"),
-        plain("reads", &unit.name, rate / 1e6, "MB/s"),
-        plain("read in its last loads", &unit.name, usual_rate / 1e6, "MB/s"),
+        Evidence::plain("loading", &unit.name, seconds, "s"),
+        Evidence::plain("longest of its last loads", &unit.name, usual.as_secs_f64(), "s"),
+        Evidence::plain("reads", &unit.name, rate / 1e6, "MB/s"),
+        Evidence::plain("read in its last loads", &unit.name, usual_rate / 1e6, "MB/s"),
     ];
     if let Some((some, of)) = &unit.io_some {
-        evidence.push(plain("some task waited for I/O", of, *some * 100.0, "%"));
+        evidence.push(Evidence::plain("some task waited for I/O", of, *some * 100.0, "%"));
     }
-    evidence.extend(together.iter().map(|other| plain("loads at the same time from", &other.name, 1.0, "unit")));
+    evidence
+        .extend(together.iter().map(|other| Evidence::plain("loads at the same time from", &other.name, 1.0, "unit")));
     let others = if storm { ", together with others from the same place" } else { "" };
     Outcome::Claim(Claim {
         variant: storm.then(|| "cold_start_storm".into()),

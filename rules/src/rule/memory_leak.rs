@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::{Nanos, to_f64};
 
-use super::around::{self, percent, plain, raised};
+use super::around::{self, percent, raised};
 use super::{Claim, Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation};
 use crate::policy::table::thresholds;
@@ -110,12 +110,12 @@ fn gpu_leak(view: &View<'_>, gpu: &gpuprod_snapshot::gpu::Gpu, growth: &Growth) 
 fn leak(variant: &str, object: String, of: &str, (trend, end): (Trend, f64), left: f64, whose: &str) -> Claim {
     let gigabytes = |bytes: f64| bytes / 1e9;
     let evidence = alloc::vec![
-        plain("growth over half an hour", of, trend.slope * 3600.0 / 1e9, "GB/h"),
-        plain("growth over the last ten minutes", of, trend.late * 3600.0 / 1e9, "GB/h"),
-        plain("fit of the line (R²)", of, trend.fit, ""),
-        plain("memory in use", of, gigabytes(trend.last), "GB"),
-        plain(&format!("memory left {whose}"), of, gigabytes(left), "GB"),
-        plain("runs out in", of, end / 3600.0, "h"),
+        Evidence::plain("growth over half an hour", of, trend.slope * 3600.0 / 1e9, "GB/h"),
+        Evidence::plain("growth over the last ten minutes", of, trend.late * 3600.0 / 1e9, "GB/h"),
+        Evidence::plain("fit of the line (R²)", of, trend.fit, ""),
+        Evidence::plain("memory in use", of, gigabytes(trend.last), "GB"),
+        Evidence::plain(format!("memory left {whose}"), of, gigabytes(left), "GB"),
+        Evidence::plain("runs out in", of, end / 3600.0, "h"),
     ];
     Claim {
         variant: Some(variant.into()),
@@ -165,9 +165,10 @@ fn killed(view: &View<'_>, path: &str, workload: &Workload) -> Option<Claim> {
 }
 
 fn limit_evidence(view: &View<'_>, path: &str, workload: &Workload) -> Vec<Evidence> {
-    let own = workload.anonymous.trend().map(|trend| plain("memory of its own", path, trend.last / 1e9, "GB"));
-    let limit = view.unit.host.mem_limit.map(|limit| plain("limit of its cgroup", path, limit / 1e9, "GB"));
-    own.into_iter().chain(limit).chain([plain("kills since the last look", path, 1.0, "or more")]).collect()
+    let own =
+        workload.anonymous.trend().map(|trend| Evidence::plain("memory of its own", path, trend.last / 1e9, "GB"));
+    let limit = view.unit.host.mem_limit.map(|limit| Evidence::plain("limit of its cgroup", path, limit / 1e9, "GB"));
+    own.into_iter().chain(limit).chain([Evidence::plain("kills since the last look", path, 1.0, "or more")]).collect()
 }
 
 /// Threads wait while pages are reclaimed, and progress is lost.
@@ -185,7 +186,7 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<Candidate> {
     let wait = raised(view, &workload.mem_wait, view.policy.memory_leak.wait_some.as_fraction()).ok()?;
     let mut evidence = alloc::vec![wait.evidence("some thread waited for memory", path, 100.0, "%")];
     if let Some(available) = view.host.around.cpu.and_then(|cpu| cpu.mem_available.copied()) {
-        evidence.push(plain("memory available", "node", to_f64(available.0) / 1e9, "GB"));
+        evidence.push(Evidence::plain("memory available", "node", to_f64(available.0) / 1e9, "GB"));
     }
     Some(Candidate {
         cause: Cause::HostMem,

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 
 use self::suspect::Suspect;
-use super::around::{percent, plain, severity};
+use super::around::{percent, severity};
 use super::io_stall::hungry;
 use super::queueing::fresh;
 use super::{Claim, Outcome, Text, View};
@@ -105,7 +105,7 @@ fn suffers(view: &View<'_>) -> Option<(Nanos, Vec<Evidence>)> {
         let ratio = view.policy.noisy_neighbour.latency;
         let stays = view.active && now.alarm && now.ratio() >= 1.0 + (ratio - 1.0) / 2.0;
         let far = now.alarm && now.z >= view.policy.deviation_z && now.ratio() >= ratio;
-        let shown = Evidence { normal: Some(now.as_normal()), ..plain(what, &engine.url, now.value, "s") };
+        let shown = Evidence { normal: Some(now.as_normal()), ..Evidence::plain(what, &engine.url, now.value, "s") };
         (far || stays).then(|| (now.onset.unwrap_or(view.host.now), alloc::vec![shown]))
     })
 }
@@ -161,7 +161,7 @@ fn harmless(view: &View<'_>) -> Outcome {
             "{}: its engine shares the whole GPU in time slices with {name}: neither its latency nor its memory is guarded",
             unit.name
         ),
-        evidence: alloc::vec![plain("share of the GPU's time", &name, other.share * 100.0, "%")],
+        evidence: alloc::vec![Evidence::plain("share of the GPU's time", &name, other.share * 100.0, "%")],
         rejected: alloc::vec![Rejected {
             cause: Cause::Unexplained,
             of: String::new(),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 
-use super::around::{self, plain};
+use super::around::{self};
 use super::io_stall::hungry;
 use super::{Claim, Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation, victim_onset};
@@ -175,21 +175,26 @@ fn evidence(view: &View<'_>, unit: &UnitFacts<'_>, board: &Board) -> Vec<Evidenc
     let mut evidence = Vec::new();
     for (what, pair) in [("lanes", lanes.width), ("link generation", lanes.generation)] {
         if let Some((now, most)) = pair {
-            evidence.push(plain(&format!("{what} (of {most})"), name, f64::from(now), ""));
+            evidence.push(Evidence::plain(format!("{what} (of {most})"), name, f64::from(now), ""));
         }
     }
     if let Some((now, _)) = lanes.rates() {
-        evidence.push(plain("the link can carry now, in one direction", name, libm::round(now / 1e7) / 100.0, "GB/s"));
+        evidence.push(Evidence::plain(
+            "the link can carry now, in one direction",
+            name,
+            libm::round(now / 1e7) / 100.0,
+            "GB/s",
+        ));
     }
     for (what, track) in [("received", &board.received), ("sent", &board.sent)] {
         if let Some(rate) = track.latest() {
-            evidence.push(plain(what, name, libm::round(rate / 1e7) / 100.0, "GB/s"));
+            evidence.push(Evidence::plain(what, name, libm::round(rate / 1e7) / 100.0, "GB/s"));
         }
     }
     if let Some(replays) = board.link.replays_per_minute() {
-        evidence.push(plain("replays per minute", name, replays, ""));
+        evidence.push(Evidence::plain("replays per minute", name, replays, ""));
     }
-    evidence.push(plain("GPUs of this node whose links are whole", "node", whole(view), ""));
+    evidence.push(Evidence::plain("GPUs of this node whose links are whole", "node", whole(view), ""));
     evidence
 }
 

@@ -5,11 +5,11 @@ use alloc::format;
 use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::units::{Nanos, to_f64};
 
-use super::queueing::{before_deficit, claim, costs, evidence, fresh};
+use super::queueing::{before_deficit, claim, costs, fresh};
 use super::{Claim, Outcome, Text, View};
 use crate::policy::table::thresholds;
 use crate::signals::engine_load::EngineLoad;
-use crate::{Cause, Micro, Part, Severity};
+use crate::{Cause, Evidence, Micro, Part, Severity};
 
 thresholds! {
     /// Thresholds of `preemption_thrash`.
@@ -55,7 +55,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         let swapped = load.seconds.back().and_then(|second| second.swapped).unwrap_or(0);
         let summary =
             format!("{swapped} requests are swapped out to the host's memory, and progress is below its normal");
-        let proof = alloc::vec![evidence("requests swapped out", &engine.url, f64::from(swapped), "requests")];
+        let proof = alloc::vec![Evidence::plain("requests swapped out", &engine.url, f64::from(swapped), "requests")];
         return speak(view, engine, load, ("swap", summary, proof, swaps));
     }
     let rate = load.rate(rule.for_ns, |second| second.preempted.unwrap_or(0)).unwrap_or(0.0);
@@ -74,8 +74,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         Micro::from_f64(useful.as_fraction() * 100.0)
     );
     let proof = alloc::vec![
-        evidence("preemptions", &engine.url, rate, "/s"),
-        evidence("useful part of the computed tokens", &engine.url, useful.as_fraction() * 100.0, "%"),
+        Evidence::plain("preemptions", &engine.url, rate, "/s"),
+        Evidence::plain("useful part of the computed tokens", &engine.url, useful.as_fraction() * 100.0, "%"),
     ];
     speak(view, engine, load, ("recompute", summary, proof, useful.rest()))
 }

@@ -4,10 +4,10 @@ use alloc::format;
 
 use gpuprod_snapshot::units::{Nanos, to_f64};
 
-use super::queueing::{before_deficit, claim, evidence, fresh};
+use super::queueing::{before_deficit, claim, fresh};
 use super::{Claim, Outcome, Text, View};
 use crate::policy::table::thresholds;
-use crate::{Cause, Micro, Part, Rejected, Severity};
+use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
 
 thresholds! {
     /// Thresholds of `queue_instability`.
@@ -82,19 +82,20 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     };
     let slope = to_f64(trend.slope.unsigned_abs()) / 1e6;
     let mut proof = alloc::vec![
-        evidence("requests that wait", &engine.url, f64::from(waiting), "requests"),
-        evidence("growth of the queue (Theil-Sen, two minutes)", &engine.url, slope, "requests/s"),
-        evidence("the same in the first minute", &engine.url, signed(trend.halves.0), "requests/s"),
-        evidence("the same in the second minute", &engine.url, signed(trend.halves.1), "requests/s"),
+        Evidence::plain("requests that wait", &engine.url, f64::from(waiting), "requests"),
+        Evidence::plain("growth of the queue (Theil-Sen, two minutes)", &engine.url, slope, "requests/s"),
+        Evidence::plain("the same in the first minute", &engine.url, signed(trend.halves.0), "requests/s"),
+        Evidence::plain("the same in the second minute", &engine.url, signed(trend.halves.1), "requests/s"),
     ];
     for (what, value) in [
         ("requests that came, first minute", trend.came.0),
         ("requests that came, second minute", trend.came.1),
         ("requests that finished, second minute", trend.finished.1),
     ] {
-        proof.push(crate::Evidence { value, ..evidence(what, &engine.url, 0.0, "requests/s") });
+        proof.push(crate::Evidence { value, ..Evidence::plain(what, &engine.url, 0.0, "requests/s") });
     }
-    proof.extend(drain.map(|drain| evidence("time that the queue takes", &engine.url, drain.as_secs_f64(), "s")));
+    proof
+        .extend(drain.map(|drain| Evidence::plain("time that the queue takes", &engine.url, drain.as_secs_f64(), "s")));
     let rejected = if first {
         alloc::vec::Vec::new()
     } else {

@@ -8,7 +8,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use super::{Claim, Outcome, View};
 use crate::signals::engine_load::EngineLoad;
-use crate::{Cause, Evidence, Micro, Part, Severity};
+use crate::{Cause, Part, Severity};
 
 /// The engine and its last two minutes, or why nothing can be said.
 pub(super) fn load<'a>(view: &View<'a>) -> Result<(&'a Engine, &'a EngineLoad), Box<Outcome>> {
@@ -38,10 +38,6 @@ pub(super) fn fresh<'a>(view: &View<'a>) -> Result<(&'a Engine, &'a EngineLoad),
 pub(super) fn before_deficit(view: &View<'_>, since: Nanos) -> bool {
     let slack = view.policy.block_ns.0.saturating_mul(u64::from(view.policy.order_slack_blocks));
     view.unit.deficit_since.is_none_or(|deficit| since.0 <= deficit.0.saturating_add(slack))
-}
-
-pub(super) fn evidence(what: &str, of: &str, value: f64, unit: &str) -> Evidence {
-    Evidence { what: what.into(), of: of.into(), value: Micro::from_f64(value), unit: unit.into(), normal: None }
 }
 
 /// A claim about an engine, to be filled in.

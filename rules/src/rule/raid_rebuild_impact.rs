@@ -1,5 +1,6 @@
 //! An array in the victim's path is being synchronised, and the victim pays for it.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -145,20 +146,14 @@ fn percent(array: &MdArray) -> Option<f64> {
 fn sync_evidence(array: &MdArray) -> Vec<Evidence> {
     let action = array.action.get().map_or("sync", |action| action.as_str());
     let mut evidence = Vec::new();
-    let mut push = |what: String, value: f64, unit: &str| {
-        evidence.push(Evidence {
-            what,
-            of: array.name.clone(),
-            value: Micro::from_f64(value),
-            unit: unit.into(),
-            normal: None,
-        });
+    let mut push = |what: Cow<'static, str>, value: f64, unit: &'static str| {
+        evidence.push(Evidence::plain(what, &array.name, value, unit));
     };
     if let Some(percent) = percent(array) {
-        push(format!("progress of {action}"), percent, "%");
+        push(format!("progress of {action}").into(), percent, "%");
     }
     if let Some(speed) = array.sync_speed.copied() {
-        push(format!("speed of {action}, per member"), to_f64(speed.0) / 1e6, "MB/s");
+        push(format!("speed of {action}, per member").into(), to_f64(speed.0) / 1e6, "MB/s");
     }
     if let Some(degraded) = array.degraded.copied() {
         push("members missing".into(), f64::from(degraded), "of its slots");

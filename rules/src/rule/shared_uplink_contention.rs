@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::topology::PciAddress;
 use gpuprod_snapshot::units::Nanos;
 
-use super::around::{self, percent, plain};
+use super::around::{self, percent};
 use super::io_stall::hungry;
 use super::{Claim, Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation};
@@ -170,13 +170,18 @@ fn evidence(full: &Full<'_>) -> Vec<Evidence> {
     let pick = |(to, from): (f64, f64)| if uplink.down { to } else { from };
     let direction = if uplink.down { "towards the devices" } else { "from the devices" };
     let mut evidence = alloc::vec![
-        plain(&format!("in use {direction}"), &bridge, libm::round(uplink.used * 1e3) / 10.0, "%"),
-        plain("can carry in one direction", &bridge, gigas(uplink.capacity), "GB/s"),
-        plain("the GPU moves when it is alone (95th percentile)", &bridge, gigas(pick(full.own.alone)), "GB/s"),
+        Evidence::plain(format!("in use {direction}"), &bridge, libm::round(uplink.used * 1e3) / 10.0, "%"),
+        Evidence::plain("can carry in one direction", &bridge, gigas(uplink.capacity), "GB/s"),
+        Evidence::plain(
+            "the GPU moves when it is alone (95th percentile)",
+            &bridge,
+            gigas(pick(full.own.alone)),
+            "GB/s"
+        ),
     ];
     for (address, member) in &uplink.members {
         let name = member.name.clone().unwrap_or_else(|| address.to_string());
-        evidence.extend(member.rate.map(|rate| plain("moves", &name, gigas(pick(rate)), "GB/s")));
+        evidence.extend(member.rate.map(|rate| Evidence::plain("moves", &name, gigas(pick(rate)), "GB/s")));
     }
     evidence
 }

@@ -139,9 +139,8 @@ const fn words(held: Held) -> (&'static str, &'static str, &'static str, &'stati
 
 fn evidence(view: &View<'_>, gpu: &Gpu, clocks: &Clocks, down: HeldDown) -> Vec<Evidence> {
     let mut evidence = Vec::new();
-    let mut push = |what: &str, value: f64, unit: &str, normal| {
-        let of = view.unit.name.clone();
-        evidence.push(Evidence { what: what.into(), of, value: Micro::from_f64(value), unit: unit.into(), normal });
+    let mut push = |what: &'static str, value: f64, unit: &'static str, normal| {
+        evidence.push(Evidence { normal, ..Evidence::plain(what, &view.unit.name, value, unit) });
     };
     push("a reason to hold the clocks down, of the last minute", down.share * 100.0, "%", None);
     if let Some(clock) = clocks.recent(view.host.now) {

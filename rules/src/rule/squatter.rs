@@ -14,7 +14,7 @@ use super::{Claim, Outcome, Text, View};
 use crate::facts::Demand;
 use crate::policy::table::thresholds;
 use crate::usage::End;
-use crate::{Cause, Gate, Part, Rejected, Severity};
+use crate::{Cause, Evidence, Gate, Part, Rejected, Severity};
 
 mod words;
 
@@ -336,7 +336,7 @@ fn seed(view: &View<'_>) -> Outcome {
         if hot { "; its power is near the limit, which no idle GPU draws: a counter may be broken" } else { "" }
     );
     if cpu_busy {
-        claim.evidence.push(words::plain(
+        claim.evidence.push(Evidence::plain(
             "CPUs that the workload keeps busy",
             &unit.name,
             block.cpus.unwrap_or(0.0),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 
-use super::around::{percent, plain};
+use super::around::percent;
 use super::{Claim, Outcome, Text, View};
 use crate::baseline::Deviation;
 use crate::facts::UnitFacts;
@@ -136,10 +136,12 @@ fn evidence(unit: &UnitFacts<'_>, activity: &Deviation, laggard: &Laggard) -> Ve
         spread: activity.spread * 100.0,
         ..*activity
     };
-    let mut evidence =
-        alloc::vec![Evidence { normal: Some(scaled.as_normal()), ..plain("activity", &unit.name, scaled.value, "%") }];
-    evidence.extend(unit.usage.block.util.map(|util| plain("utilization", &unit.name, util * 100.0, "%")));
-    evidence.push(plain("activity, of its own normal", &laggard.name, laggard.activity * 100.0, "%"));
-    evidence.push(plain("utilization", &laggard.name, laggard.util * 100.0, "%"));
+    let mut evidence = alloc::vec![Evidence {
+        normal: Some(scaled.as_normal()),
+        ..Evidence::plain("activity", &unit.name, scaled.value, "%")
+    }];
+    evidence.extend(unit.usage.block.util.map(|util| Evidence::plain("utilization", &unit.name, util * 100.0, "%")));
+    evidence.push(Evidence::plain("activity, of its own normal", &laggard.name, laggard.activity * 100.0, "%"));
+    evidence.push(Evidence::plain("utilization", &laggard.name, laggard.util * 100.0, "%"));
     evidence
 }

@@ -58,12 +58,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let binding = out.iter().find_map(|room| room.binding).map_or("another resource", |binding| binding.as_str());
     let names: Vec<&str> = out.iter().map(|room| room.shape.as_str()).collect();
     let left = |name: &str| node.residual.iter().find(|residual| residual.resource.as_str() == name);
-    let evidence = node.residual.iter().map(|residual| Evidence {
-        what: format!("{} left", residual.resource),
-        of: "node".into(),
-        value: Micro::from_f64(residual.ratio.as_fraction() * 100.0),
-        unit: "%".into(),
-        normal: None,
+    let evidence = node.residual.iter().map(|residual| {
+        Evidence::plain(format!("{} left", residual.resource), "node", residual.ratio.as_fraction() * 100.0, "%")
     });
     let percent = left(binding).map_or_else(String::new, |residual| {
         format!(", of which {} % are left", Micro::from_f64(residual.ratio.as_fraction() * 100.0))

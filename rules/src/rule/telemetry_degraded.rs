@@ -125,19 +125,15 @@ fn claim(view: &View<'_>, variant: &str, object: &str, since: Nanos, summary: St
         ("work of the engine in the last block", block.work, "tok/s"),
     ] {
         if let Some(value) = value {
-            claim.evidence.push(evidence(&view.unit.name, what, value, unit));
+            claim.evidence.push(Evidence::plain(what, &view.unit.name, value, unit));
         }
     }
     claim
 }
 
-fn evidence(of: &str, what: &str, value: f64, unit: &str) -> Evidence {
-    Evidence { what: what.into(), of: of.into(), value: Micro::from_f64(value), unit: unit.into(), normal: None }
-}
-
-fn with(mut claim: Claim, what: &str, value: f64, unit: &str) -> Claim {
+fn with(mut claim: Claim, what: &'static str, value: f64, unit: &'static str) -> Claim {
     let of = claim.object.clone();
-    claim.evidence.insert(0, evidence(&of, what, value, unit));
+    claim.evidence.insert(0, Evidence::plain(what, &of, value, unit));
     claim
 }
 

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 
-use super::queueing::{claim, evidence, fresh};
+use super::queueing::{claim, fresh};
 use super::{Claim, Outcome, Text, View};
 use crate::policy::table::thresholds;
-use crate::{Cause, Micro, Part, Severity, attribution};
+use crate::{Cause, Evidence, Micro, Part, Severity, attribution};
 
 thresholds! {
     /// Thresholds of `throughput_regression`.
@@ -58,7 +58,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     let ago = view.host.now.saturating_sub(replaced).as_secs_f64() / 60.0;
     let mut proof: Vec<_> = attribution::victim_evidence(view);
-    proof.push(evidence("time since the process was replaced", &engine.url, ago, "min"));
+    proof.push(Evidence::plain("time since the process was replaced", &engine.url, ago, "min"));
     Outcome::Claim(Claim {
         cause: Some(Cause::Unexplained),
         pressure: Part::ONE,

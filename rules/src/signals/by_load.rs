@@ -30,10 +30,13 @@ pub(crate) struct ByLoad {
     probation: VecDeque<(f64, f64)>,
     /// The load of the last block.
     now: Option<f64>,
+    /// What is normal at that load: asked for every second, by every unit.
+    #[serde(default)]
+    usual: Option<Usual>,
 }
 
 /// A latency that is normal at a load.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Usual {
     /// Median, in the unit of the latency.
     pub(crate) latency: f64,
@@ -50,6 +53,11 @@ fn row(load: f64) -> usize {
 impl ByLoad {
     /// Takes in a block: its latency, what was in flight, and bytes per second.
     pub(super) fn close(&mut self, block: Option<(f64, f64, f64)>, healthy: bool) {
+        self.learn(block, healthy);
+        self.usual = self.look_up();
+    }
+
+    fn learn(&mut self, block: Option<(f64, f64, f64)>, healthy: bool) {
         self.now = None;
         if !healthy {
             self.probation.clear();
@@ -73,6 +81,10 @@ impl ByLoad {
 
     /// What is normal at the load of the last block; none where that was hardly ever seen.
     pub(crate) fn usual(&self) -> Option<Usual> {
+        self.usual
+    }
+
+    fn look_up(&self) -> Option<Usual> {
         let now = self.now?;
         let alike = self.rows.iter().flatten().filter(|(load, _)| *load <= now * ALIKE && *load * ALIKE >= now);
         let mut values: Vec<f64> = alike.map(|(_, latency)| *latency).collect();
@@ -81,7 +93,7 @@ impl ByLoad {
 
     /// Another agent goes on: what was learnt stays.
     pub(super) fn rest(&mut self) {
-        (self.now, self.probation) = (None, VecDeque::new());
+        (self.now, self.usual, self.probation) = (None, None, VecDeque::new());
     }
 }
 

@@ -4,7 +4,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::plain;
 use crate::rule::View;
 use crate::rule::around::raised;
 use crate::signals::StorageSignals;
@@ -41,6 +40,6 @@ pub(super) fn small(view: &View<'_>, name: &str, signals: &StorageSignals) -> Op
     (size < view.policy.io_stall.small_read).then(|| Kind {
         variant: "metadata",
         says: format!(", in reads of {} KiB", Micro::from_f64(libm::round(size / 102.4) / 10.0)),
-        evidence: alloc::vec![plain("mean read", name, size / 1024.0, "KiB")],
+        evidence: alloc::vec![Evidence::plain("mean read", name, size / 1024.0, "KiB")],
     })
 }

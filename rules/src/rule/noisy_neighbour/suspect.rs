@@ -13,7 +13,7 @@ use crate::attribution::{Candidate, Link, Saturation};
 use crate::baseline::{Deviation, RECENT};
 use crate::facts::UnitFacts;
 use crate::rule::View;
-use crate::rule::around::{percent, plain};
+use crate::rule::around::percent;
 use crate::signals::StorageSignals;
 use crate::{Cause, Evidence, Micro, Part, Rejected};
 
@@ -204,10 +204,10 @@ fn suspect(
         normal: takes.deviation.map(|now| {
             Deviation { normal: now.normal * what.scale, spread: now.spread * what.scale, ..now }.as_normal()
         }),
-        ..plain(&format!("taken by {who}"), what.object, takes.value * what.scale, what.unit)
+        ..Evidence::plain(format!("taken by {who}"), what.object, takes.value * what.scale, what.unit)
     }];
-    evidence.push(plain(&format!("share of {who}"), what.object, share * 100.0, "%"));
-    evidence.push(plain("fair share", what.object, fair * 100.0, "%"));
+    evidence.push(Evidence::plain(format!("share of {who}"), what.object, share * 100.0, "%"));
+    evidence.push(Evidence::plain("fair share", what.object, fair * 100.0, "%"));
     let normally = takes.deviation.map_or_else(|| "it is new".into(), |now| format!("normally {}", shown(now.normal)));
     Ok(Candidate {
         cause: what.cause,

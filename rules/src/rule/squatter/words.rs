@@ -39,8 +39,8 @@ fn evidence(view: &View<'_>, onset: Nanos) -> Vec<Evidence> {
     let unit = view.unit;
     let (name, block) = (unit.name.as_str(), &unit.usage.block);
     let mut evidence = Vec::new();
-    let mut share = |what: &str, value: Option<f64>| {
-        evidence.extend(value.map(|value| plain(what, name, value * 100.0, "%")));
+    let mut share = |what: &'static str, value: Option<f64>| {
+        evidence.extend(value.map(|value| Evidence::plain(what, name, value * 100.0, "%")));
     };
     share("memory in use", block.memory);
     share("utilization", block.util);
@@ -48,28 +48,33 @@ fn evidence(view: &View<'_>, onset: Nanos) -> Vec<Evidence> {
     share("DRAM activity", block.dram);
     share("power, of its limit", block.power);
     if let Some(class) = power_class(unit) {
-        evidence.push(plain(
-            &format!("power above bare idle ({class}), of the span to the limit"),
+        evidence.push(Evidence::plain(
+            format!("power above bare idle ({class}), of the span to the limit"),
             name,
             block.power_share().unwrap_or(0.0) * 100.0,
             "%",
         ));
     }
-    evidence.extend(block.links.map(|rate| plain("PCIe and NVLink traffic", name, rate / 1e6, "MB/s")));
-    evidence.extend(block.cpus.map(|cpus| plain("CPUs that the workload uses", name, cpus, "CPUs")));
+    evidence.extend(block.links.map(|rate| Evidence::plain("PCIe and NVLink traffic", name, rate / 1e6, "MB/s")));
+    evidence.extend(block.cpus.map(|cpus| Evidence::plain("CPUs that the workload uses", name, cpus, "CPUs")));
     let since = view.host.now.saturating_sub(onset).as_secs_f64();
-    evidence.push(plain("since anything last moved", name, since, "s"));
+    evidence.push(Evidence::plain("since anything last moved", name, since, "s"));
     if let Some(job) = &unit.job {
         if let Some(state) = &job.over {
-            evidence.push(plain(&format!("its job ended as {state}, in the scheduler's words"), &job.id, 1.0, "job"));
+            evidence.push(Evidence::plain(
+                format!("its job ended as {state}, in the scheduler's words"),
+                &job.id,
+                1.0,
+                "job",
+            ));
         }
         if job.oom_kills > 0 {
             let kills = to_f64(job.oom_kills);
-            evidence.push(plain("kills for lack of memory in its cgroup", &job.id, kills, "kills"));
+            evidence.push(Evidence::plain("kills for lack of memory in its cgroup", &job.id, kills, "kills"));
         }
         if let (Some(left), None) = (job.left, &job.over) {
             let left = left.as_secs_f64() / 3600.0;
-            evidence.push(plain("until its wall limit, if nobody ends it", &job.id, left, "h"));
+            evidence.push(Evidence::plain("until its wall limit, if nobody ends it", &job.id, left, "h"));
         }
     }
     evidence
@@ -146,8 +151,4 @@ pub(super) fn percent(share: Option<f64>) -> String {
 pub(super) fn minutes(time: Nanos) -> String {
     let seconds = time.0 / 1_000_000_000;
     if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds / 60) }
-}
-
-pub(super) fn plain(what: &str, of: &str, value: f64, unit: &str) -> Evidence {
-    Evidence { what: what.into(), of: of.into(), value: Micro::from_f64(value), unit: unit.into(), normal: None }
 }
