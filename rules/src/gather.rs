@@ -103,8 +103,9 @@ impl<'a> Gather<'a> {
 
     /// The facts of all units. What a unit remembers (its deficit, its power normal) is brought up to date.
     pub(crate) fn all(&self, units: &mut Units, policy: &Policy) -> Vec<UnitFacts<'a>> {
+        let lines = join::lines(&self.processes);
         let families: Vec<BTreeSet<u32>> =
-            units.iter().map(|(_, unit)| join::family(&unit.pids(self.gpus), &self.processes)).collect();
+            units.iter().map(|(_, unit)| join::family(&unit.pids(self.gpus), &lines)).collect();
         let occupied: BTreeSet<&BTreeSet<u32>> = families.iter().filter(|family| !family.is_empty()).collect();
         let sole = occupied.len() == 1;
         let mut facts: Vec<UnitFacts<'a>> = Vec::with_capacity(families.len());

@@ -38,13 +38,19 @@ fn line(pid: u32, processes: &BTreeMap<u32, &Process>) -> Vec<u32> {
     line
 }
 
-/// The processes of a workload: the GPU's own, and those of the same line of descent.
-pub(crate) fn family(pids: &[u32], processes: &BTreeMap<u32, &Process>) -> BTreeSet<u32> {
-    let mut family: BTreeSet<u32> = pids.iter().flat_map(|pid| line(*pid, processes)).collect();
-    let own: BTreeSet<u32> = pids.iter().copied().collect();
-    for pid in processes.keys() {
-        if line(*pid, processes).iter().any(|ancestor| own.contains(ancestor)) {
-            family.insert(*pid);
+/// The line of every process that was read: looked up once for all GPUs.
+pub(crate) fn lines(processes: &BTreeMap<u32, &Process>) -> Vec<Vec<u32>> {
+    processes.keys().map(|pid| line(*pid, processes)).collect()
+}
+
+/// The processes of a workload: the GPU's own, and those of the same line of descent. A line begins with its process.
+pub(crate) fn family(pids: &[u32], lines: &[Vec<u32>]) -> BTreeSet<u32> {
+    let mut family: BTreeSet<u32> = pids.iter().copied().collect();
+    for line in lines {
+        if line.first().is_some_and(|pid| pids.contains(pid)) {
+            family.extend(line);
+        } else if line.iter().any(|ancestor| pids.contains(ancestor)) {
+            family.extend(line.first());
         }
     }
     family

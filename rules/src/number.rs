@@ -60,7 +60,6 @@ impl Micro {
 impl fmt::Display for Micro {
     /// Three significant decimals at most, without trailing zeros.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.0 < 0 { "-" } else { "" };
         let magnitude = self.0.unsigned_abs();
         let decimals = match magnitude {
             0..10_000_000 => 3,
@@ -70,15 +69,90 @@ impl fmt::Display for Micro {
         let unit = 10_u64.pow(6 - decimals);
         let rounded = magnitude.saturating_add(unit / 2) / unit;
         let scale = 10_u64.pow(decimals);
-        let (mut whole, mut rest) = (rounded / scale, rounded % scale);
-        let mut width = decimals as usize;
-        while width > 0 && rest % 10 == 0 {
-            rest /= 10;
-            width -= 1;
+        let (whole, rest) = (rounded / scale, rounded % scale);
+        // From its last digit to its first: evidence has hundreds of these in a second.
+        let mut text = Text::default();
+        let mut left = rest;
+        for _ in 0..decimals {
+            if left % 10 != 0 || text.len > 0 {
+                text.digit(left);
+            }
+            left /= 10;
         }
-        if decimals == 0 {
-            whole = rounded;
+        if text.len > 0 {
+            text.put(b'.');
         }
-        if width == 0 { write!(f, "{sign}{whole}") } else { write!(f, "{sign}{whole}.{rest:0width$}") }
+        left = whole;
+        loop {
+            text.digit(left);
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        if self.0 < 0 {
+            text.put(b'-');
+        }
+        f.write_str(text.as_str())
+    }
+}
+
+/// A number that is written from its end.
+#[derive(Default)]
+struct Text {
+    bytes: [u8; 24],
+    len: usize,
+}
+
+impl Text {
+    fn put(&mut self, byte: u8) {
+        self.len += 1;
+        if let Some(place) = self.bytes.len().checked_sub(self.len).and_then(|at| self.bytes.get_mut(at)) {
+            *place = byte;
+        }
+    }
+
+    /// The last digit of a number.
+    fn digit(&mut self, number: u64) {
+        self.put(b'0' + u8::try_from(number % 10).unwrap_or(0));
+    }
+
+    fn as_str(&self) -> &str {
+        let written = self.bytes.len().saturating_sub(self.len);
+        self.bytes.get(written..).and_then(|bytes| core::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn three_significant_decimals_and_no_trailing_zeros() {
+        for (millionths, text) in [
+            (0, "0"),
+            (1, "0"),
+            (499, "0"),
+            (500, "0.001"),
+            (-500, "-0.001"),
+            (1_000_000, "1"),
+            (1_500_000, "1.5"),
+            (9_999_499, "9.999"),
+            (9_999_999, "10"),
+            (10_040_000, "10"),
+            (10_050_000, "10.1"),
+            (-84_250_000, "-84.3"),
+            (999_949_999, "999.9"),
+            (1_000_000_000, "1000"),
+            (1_000_499_999, "1000"),
+            (1_000_500_000, "1001"),
+            (i64::MAX, "9223372036855"),
+            (i64::MIN, "-9223372036855"),
+            (-1, "-0"),
+        ] {
+            assert_eq!(Micro(millionths).to_string(), text, "{millionths}");
+        }
     }
 }

@@ -89,8 +89,9 @@ impl Tenancy {
                 if foreign { None } else { own().or_else(unit) }
             }),
         };
-        name.map(|name| name.chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>())
-            .filter(|name| !name.is_empty())
+        let plain = |name: &String| name.len() <= LONGEST && !name.chars().any(char::is_control);
+        let clean = |name: String| name.chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>();
+        name.map(|name| if plain(&name) { name } else { clean(name) }).filter(|name| !name.is_empty())
     }
 
     /// What it is for, if anybody has declared that: the job's note, then the table.

@@ -1,5 +1,6 @@
 //! The accounting units: which there are, what each remembers, and which state it is in.
 
+use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
@@ -243,6 +244,9 @@ impl Unit {
 
     /// Whether a record says that somebody has it.
     pub(crate) fn record<'a>(&self, id: &UnitId, records: &'a [Allocation]) -> Option<&'a Allocation> {
+        if records.is_empty() {
+            return None;
+        }
         let index = self.index.filter(|_| self.gi.is_none() && !self.rest).map(|index| format!("{index}"));
         records.iter().find(|record| *record.gpu == *id.0 || index.as_ref() == Some(&record.gpu))
     }
@@ -328,9 +332,9 @@ impl Unit {
 
 /// What a GPU is called: its UUID, else its place. A board that was lost before anybody looked has neither, and is
 /// there all the same.
-pub(crate) fn identity(gpu: &Gpu) -> String {
-    let named = gpu.uuid.get().cloned().or_else(|| gpu.pci.get().map(|pci| format!("pci-{pci}")));
-    named.unwrap_or_else(|| nameless(gpu.index))
+pub(crate) fn identity(gpu: &Gpu) -> Cow<'_, str> {
+    let placed = || gpu.pci.get().map_or_else(|| nameless(gpu.index), |pci| format!("pci-{pci}"));
+    gpu.uuid.get().map_or_else(|| Cow::Owned(placed()), |uuid| Cow::Borrowed(uuid.as_str()))
 }
 
 /// The name of a board that has given neither UUID nor address yet.

@@ -12,15 +12,19 @@ use crate::signals::pcie::PcieSignals;
 /// Of one unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnitPcie {
-    /// Names of the uplinks that it shares, as cause objects.
-    pub(crate) uplinks: Vec<String>,
+    /// The bridges of the uplinks that it shares.
+    uplinks: Vec<PciAddress>,
 }
 
 impl UnitPcie {
     pub(crate) fn of(gpu: Option<&Gpu>, signals: &PcieSignals) -> Self {
         let address = gpu.and_then(|gpu| gpu.pci.copied());
-        let uplinks = address.into_iter().flat_map(|at| signals.uplinks_of(at)).map(|(bridge, _)| object(bridge));
-        Self { uplinks: uplinks.collect() }
+        Self { uplinks: address.into_iter().flat_map(|at| signals.uplinks_of(at)).map(|(bridge, _)| bridge).collect() }
+    }
+
+    /// Whether it shares this uplink, a cause object.
+    pub(crate) fn shares(&self, uplink: &str) -> bool {
+        self.uplinks.iter().any(|bridge| object(*bridge) == uplink)
     }
 }
 

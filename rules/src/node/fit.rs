@@ -126,10 +126,10 @@ const fn is_host_side(cause: Cause) -> bool {
 fn gpus(seen: &Seen<'_>, reasons: &mut Vec<Reason>) {
     let mut say = |verdict, since, says: String| reasons.push(Reason { verdict, says, since });
     for unit in seen.units {
-        let about = unit.index.map_or_else(|| unit.unit.0.as_ref().into(), |index| format!("GPU {index}"));
+        let about = || unit.index.map_or_else(|| unit.unit.0.as_ref().into(), |index| format!("GPU {index}"));
         match unit.state {
-            State::Faulted(fault) => say(Verdict::Unfit, None, format!("{about} is faulted ({fault})")),
-            State::Unknown(why) => say(Verdict::CannotTell, Some(unit.since), format!("{about}: unknown ({why})")),
+            State::Faulted(fault) => say(Verdict::Unfit, None, format!("{} is faulted ({fault})", about())),
+            State::Unknown(why) => say(Verdict::CannotTell, Some(unit.since), format!("{}: unknown ({why})", about())),
             _ => {}
         }
     }

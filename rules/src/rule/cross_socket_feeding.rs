@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 
-use super::around::{self, percent, raised};
+use super::around::{self, Raised, percent, raised};
 use super::io_stall::hungry;
 use super::{Claim, Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation};
@@ -63,7 +63,10 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     let mut rejected = Vec::new();
     if hungry(view).is_some() {
-        match candidate_of(view, board).and_then(|candidate| around::blame(view, None, candidate)) {
+        let candidate = raised(view, &board.away, floor)
+            .map(|raised| candidate_of(view, board, raised))
+            .map_err(|calm| Rejected { cause: Cause::PcieNuma, of: object(view), why: calm.why(percent) });
+        match candidate.and_then(|candidate| around::blame(view, None, candidate)) {
             Ok(claim) => return Outcome::Claim(claim),
             Err(why) => rejected.push(why),
         }
@@ -75,22 +78,17 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 pub(crate) fn candidate(view: &View<'_>) -> Option<Candidate> {
     let signals = &view.host.signals.pcie;
     let board = signals.board(view.unit.gpu?).filter(|board| board.node.is_some() && signals.several_sockets())?;
-    candidate_of(view, board).ok()
+    let raised = raised(view, &board.away, view.policy.cross_socket_feeding.away.as_fraction()).ok()?;
+    Some(candidate_of(view, board, raised))
 }
 
-fn candidate_of(view: &View<'_>, board: &Board) -> Result<Candidate, Rejected> {
-    let floor = view.policy.cross_socket_feeding.away.as_fraction();
+fn candidate_of(view: &View<'_>, board: &Board, raised: Raised) -> Candidate {
     let object = object(view);
-    let raised = raised(view, &board.away, floor).map_err(|calm| Rejected {
-        cause: Cause::PcieNuma,
-        of: object.clone(),
-        why: calm.why(percent),
-    })?;
     let feeds = board.received.latest().is_some_and(|rate| rate >= view.policy.cross_socket_feeding.feed);
     let mut found =
         alloc::vec![raised.evidence("CPU time of its processes on other sockets", &view.unit.name, 100.0, "%")];
     found.extend(evidence(view, board).into_iter().skip(1));
-    Ok(Candidate {
+    Candidate {
         cause: Cause::PcieNuma,
         object,
         onset: raised.onset,
@@ -104,7 +102,7 @@ fn candidate_of(view: &View<'_>, board: &Board) -> Result<Candidate, Rejected> {
         says: says(raised.value),
         evidence: found,
         advice: advice(view),
-    })
+    }
 }
 
 fn who<'a>(cgroup: Option<&'a String>, name: &'a str) -> &'a str {

@@ -48,7 +48,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Unsupported("the engine's page does not show the use of its KV cache".into());
     };
     let minute = Nanos::from_secs(60);
-    let Some(full) = load.share(minute, |second| second.kv.is_some_and(|kv| kv >= rule.full)) else {
+    let Some(full) = load.lately.full else {
         return Outcome::Suspended("less than half a minute was seen".into());
     };
     let last = Nanos::from_secs(10);

@@ -46,11 +46,10 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         Err(outcome) => return *outcome,
     };
     let rule = &view.policy.preemption_thrash;
-    let swaps = load.share(rule.for_ns, |second| second.swapped.is_some_and(|swapped| swapped > 0));
     if engine.preemptions.get().is_none() && engine.swapped.get().is_none() {
         return Outcome::Unsupported("the engine's page shows neither preemptions nor swapped requests".into());
     }
-    let Some(swaps) = swaps else { return Outcome::Suspended("too little was seen".into()) };
+    let Some(swaps) = load.lately.swapped else { return Outcome::Suspended("too little was seen".into()) };
     if swaps >= rule.swapped && view.unit.deficit_since.is_some() {
         let swapped = load.seconds.back().and_then(|second| second.swapped).unwrap_or(0);
         let summary =
@@ -58,7 +57,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         let proof = alloc::vec![Evidence::plain("requests swapped out", &engine.url, f64::from(swapped), "requests")];
         return speak(view, engine, load, ("swap", summary, proof, swaps));
     }
-    let rate = load.rate(rule.for_ns, |second| second.preempted.unwrap_or(0)).unwrap_or(0.0);
+    let rate = load.lately.preempted.unwrap_or(0.0);
     if rate < rule.rate {
         return Outcome::Silent;
     }

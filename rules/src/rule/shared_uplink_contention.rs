@@ -130,7 +130,7 @@ fn contention(view: &View<'_>, full: &Full<'_>) -> Candidate {
         link: Link::Proven,
         series: full.uplink.load.recent().collect(),
         switch: normal.map(|_| full.uplink.load.switch()),
-        uses: |unit, object| unit.pcie.uplinks.iter().any(|uplink| uplink == object),
+        uses: |unit, object| unit.pcie.shares(object),
         evidence: evidence(full),
         says: says(full),
         advice: advice(full),

@@ -77,8 +77,10 @@ impl Devices {
         let gpus = tick.gpu.as_ref().and_then(|sample| sample.value.get());
         for gpu in gpus.into_iter().flat_map(|gpus| &gpus.devices) {
             let identity = identity(gpu);
-            if self.devices.len() < MOST_DEVICES || self.devices.contains_key(&identity) {
-                let device = self.devices.entry(identity).or_default();
+            if !self.devices.contains_key(&*identity) && self.devices.len() < MOST_DEVICES {
+                self.devices.insert(identity.clone().into_owned(), DeviceSignals::default());
+            }
+            if let Some(device) = self.devices.get_mut(&*identity) {
                 device.pci = gpu.pci.copied().or(device.pci);
             }
         }

@@ -19,6 +19,7 @@ use capacity::Capacity;
 use latency::Latencies;
 use trend::Trend;
 
+const MINUTE: Nanos = Nanos::from_secs(60);
 /// Seconds that are kept.
 const SECONDS: usize = 120;
 const KEPT: Nanos = Nanos::from_secs(120);
@@ -91,6 +92,20 @@ pub(crate) struct EngineLoad {
     /// Tokens that its KV cache holds.
     #[serde(default)]
     slots: Option<u64>,
+    #[serde(default)]
+    pub(crate) lately: Lately,
+}
+
+/// What rules ask of the last stretch for each GPU of the engine: worked out once per page. None while less than half of
+/// the stretch was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Lately {
+    /// Part of the last minute in which the cache was full.
+    pub(crate) full: Option<Part>,
+    /// Part of `preemption_thrash.for_ns` in which requests were swapped out.
+    pub(crate) swapped: Option<Part>,
+    /// Preemptions per second in the same stretch.
+    pub(crate) preempted: Option<f64>,
 }
 
 fn held(reading: &Reading<u64>) -> Option<u32> {
@@ -166,6 +181,12 @@ impl EngineLoad {
             self.seconds.pop_front();
         }
         self.latencies.add(before, after);
+        let thrash = policy.preemption_thrash.for_ns;
+        self.lately = Lately {
+            full: self.share(MINUTE, |second| second.kv.is_some_and(|kv| kv >= policy.kv_saturation.full)),
+            swapped: self.share(thrash, |second| second.swapped.is_some_and(|swapped| swapped > 0)),
+            preempted: self.rate(thrash, |second| second.preempted.unwrap_or(0)),
+        };
     }
 
     fn identify(&mut self, page: &Engine) {

@@ -74,7 +74,7 @@ impl Default for Board {
 impl PcieSignals {
     /// Of a GPU.
     pub(crate) fn board(&self, gpu: &Gpu) -> Option<&Board> {
-        self.boards.get(&identity(gpu))
+        self.boards.get(&*identity(gpu))
     }
 
     /// The uplinks that a GPU shares with others.
@@ -117,10 +117,13 @@ impl PcieSignals {
         let pair = window.pair(|tick| &tick.gpu);
         for gpu in gpus.devices.iter().take(MOST_BOARDS) {
             let identity = identity(gpu);
-            if self.boards.len() >= MOST_BOARDS && !self.boards.contains_key(&identity) {
-                continue;
+            if !self.boards.contains_key(&*identity) {
+                if self.boards.len() >= MOST_BOARDS {
+                    continue;
+                }
+                self.boards.insert(identity.clone().into_owned(), Board::default());
             }
-            let board = self.boards.entry(identity).or_default();
+            let Some(board) = self.boards.get_mut(&*identity) else { continue };
             board.address = gpu.pci.copied().or(board.address);
             let device =
                 pci.filter(|_| fresh).zip(board.address).and_then(|(pci, at)| find(pci, at).map(|own| (pci, own)));

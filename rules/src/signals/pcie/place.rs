@@ -1,5 +1,6 @@
 //! On which sockets the processes of GPUs spend their CPU time.
 
+use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use gpuprod_snapshot::host::{NodeTime, Process};
@@ -35,10 +36,10 @@ impl PcieSignals {
         let Some((old, new, _)) = window.pair(|tick| &tick.proc) else { return };
         let Some(gpus) = window.last.gpu.as_ref().and_then(|sample| sample.value.get()) else { return };
         // Which boards a process holds, and on which sockets they are.
-        let mut holds: BTreeMap<u32, (BTreeSet<alloc::string::String>, BTreeSet<Option<u32>>)> = BTreeMap::new();
+        let mut holds: BTreeMap<u32, (BTreeSet<Cow<'_, str>>, BTreeSet<Option<u32>>)> = BTreeMap::new();
         for gpu in &gpus.devices {
             let name = identity(gpu);
-            let Some(board) = self.boards.get(&name) else { continue };
+            let Some(board) = self.boards.get(&*name) else { continue };
             let socket = board.node.and_then(|node| self.sockets.get(&node).copied());
             for process in gpu.processes.get().into_iter().flatten() {
                 let held = holds.entry(process.pid).or_default();
@@ -46,7 +47,7 @@ impl PcieSignals {
                 held.1.insert(socket);
             }
         }
-        let mut spent: BTreeMap<alloc::string::String, (f64, f64)> = BTreeMap::new();
+        let mut spent: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for process in &new.processes {
             // Its loaders work for it.
             let own = holds.get(&process.pid).or_else(|| holds.get(&process.ppid.copied()?));
@@ -63,12 +64,14 @@ impl PcieSignals {
                 away += if homes.contains(&Some(*socket)) { 0.0 } else { time.as_secs_f64() };
             }
             for board in boards {
-                let sum = spent.entry(board.clone()).or_default();
+                let sum = spent.entry(board).or_default();
                 *sum = (sum.0 + away, sum.1 + all);
             }
         }
         for (name, (away, all)) in spent {
-            self.boards.entry(name).or_default().away.add(away, all);
+            if let Some(board) = self.boards.get_mut(name) {
+                board.away.add(away, all);
+            }
         }
     }
 }
