@@ -50,6 +50,11 @@ impl Held {
         self.0.iter().find(|(held, _)| *held == rule).map(|(_, active)| active)
     }
 
+    /// The claim whose words are shown, if the rule still says it.
+    pub(crate) fn words(&self, rule: RuleId) -> Option<&Claim> {
+        self.get(rule).filter(|active| active.current).map(|active| &active.claim)
+    }
+
     /// Whether any rule blames somebody. What is told and has cost nothing (a narrow link, a leak) must not keep a
     /// workload from having a normal.
     pub(crate) fn blames(&self) -> bool {
@@ -68,10 +73,17 @@ impl Held {
     }
 
     /// Takes in what a rule says of the unit now.
-    pub(crate) fn update(&mut self, (rule, hold): (RuleId, Hold), outcome: Outcome, now: Now, policy: &Policy) {
+    /// A claim without words keeps those that are held ([`Claim::is_like`] them).
+    pub(crate) fn update(
+        &mut self,
+        (rule, hold): (RuleId, Hold),
+        (outcome, tells): (Outcome, bool),
+        now: Now,
+        policy: &Policy,
+    ) {
         let held = self.0.iter().position(|(held, _)| *held == rule);
         match (outcome, held.and_then(|at| self.0.get_mut(at))) {
-            (Outcome::Claim(claim), Some((_, active))) => active.renew(claim, now, hold, policy),
+            (Outcome::Claim(claim), Some((_, active))) => active.renew((claim, tells), (now, hold), policy),
             (Outcome::Claim(claim), None) => {
                 if claim.severity == Severity::Info || held_long_enough(&claim, now, hold) {
                     self.insert(rule, Active::begin(claim, now));
@@ -158,7 +170,7 @@ impl Active {
         now.boottime.saturating_sub(*self.quiet_since.get_or_insert(now.boottime))
     }
 
-    fn renew(&mut self, claim: Claim, now: Now, hold: Hold, policy: &Policy) {
+    fn renew(&mut self, (mut claim, tells): (Claim, bool), (now, hold): (Now, Hold), policy: &Policy) {
         let blamed = self.claim.severity > Severity::Info;
         let blames = claim.severity > Severity::Info;
         // Blame that has named an object keeps it: information, another object or none is, for the held one, silence,
@@ -181,11 +193,14 @@ impl Active {
             let onset = self.claim.onset;
             // While the victim recovers, the readings go back to normal: the finding keeps the last ones that show
             // what it says.
-            self.claim = if !blames || claim.cause.is_none() || claim.deficit >= policy.starved_warn {
-                Claim { severity, onset, ..claim }
+            if !blames || claim.cause.is_none() || claim.deficit >= policy.starved_warn {
+                if !tells {
+                    claim.take_words(&mut self.claim);
+                }
+                self.claim = Claim { severity, onset, ..claim };
             } else {
-                Claim { pressure: claim.pressure, ..self.claim.clone() }
-            };
+                self.claim.pressure = claim.pressure;
+            }
             self.current = true;
             self.quiet_since = None;
         } else {

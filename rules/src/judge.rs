@@ -1,7 +1,7 @@
 //! From tick to judgement.
 
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
@@ -115,7 +115,7 @@ impl Judge {
         self.window.push(tick);
         self.signals.update(&self.window, tick, &self.suspect, &self.policy);
         self.units.discover(tick);
-        self.history.turn(tick.stamp.boottime, &self.policy);
+        let turned = self.history.turn(tick.stamp.boottime, &self.policy);
 
         let now = Now { boottime: tick.stamp.boottime, realtime: tick.stamp.realtime };
         let gather = Gather::new(&self.window, &self.signals, &self.tenancy);
@@ -133,18 +133,27 @@ impl Judge {
         let host = HostFacts { now: now.boottime, md, block, arrays, signals, units: &facts, history, node, around };
 
         let mut reports = Vec::with_capacity(facts.len().saturating_mul(RULES.len()));
+        let mut spoke = Spoke::default();
         for unit in &facts {
             let mut overruled = None;
             let mut held = self.holds.take(&unit.id);
             for rule in RULES.iter().filter(|rule| !self.policy.off.contains(&rule.id)) {
                 let active = held.is_active(rule.id);
+                let judge = |tells| (rule.judge)(&View { unit, host: &host, policy: &self.policy, active, tells });
+                let mut tells = turned || !held.words(rule.id).is_some_and(|words| spoke.has(rule.id, &words.object));
                 // The node's verdict rests on the fault, and is not overruled by it.
-                let outcome = match overruled.filter(|_| rule.id != RuleId::NodeFit) {
-                    None => (rule.judge)(&View { unit, host: &host, policy: &self.policy, active }),
+                let mut outcome = match overruled.filter(|_| rule.id != RuleId::NodeFit) {
+                    None => judge(tells),
                     Some(by) => Outcome::Suspended(format!("{by} speaks of this GPU").into()),
                 };
+                if let Outcome::Claim(claim) = &outcome {
+                    spoke.note(rule.id, &claim.object);
+                    if !tells && !held.words(rule.id).is_some_and(|words| claim.is_like(words)) {
+                        (tells, outcome) = (true, judge(true));
+                    }
+                }
                 let status = status(&outcome);
-                held.update((rule.id, (rule.hold)(&self.policy)), outcome, now, &self.policy);
+                held.update((rule.id, (rule.hold)(&self.policy)), (outcome, tells), now, &self.policy);
                 let own = held.get(rule.id);
                 overruled = overruled.or(own.filter(|own| is_fault(rule.id, own)).map(|_| rule.id));
                 let active = held.is_active(rule.id);
@@ -189,6 +198,23 @@ impl Judge {
             serving: serving::all(&self.signals, (engines, &facts), now.boottime, &self.policy),
             vitals: vital::all(&self.signals, now.boottime, &self.policy),
             node,
+        }
+    }
+}
+
+/// What was said in this tick, and of which object. Eight GPUs say the same of one array, and one of them is shown: the
+/// first finds its words every second, the others when a block ends.
+#[derive(Default)]
+struct Spoke(Vec<(RuleId, String)>);
+
+impl Spoke {
+    fn has(&self, rule: RuleId, object: &str) -> bool {
+        self.0.iter().any(|(said, of)| *said == rule && of == object)
+    }
+
+    fn note(&mut self, rule: RuleId, object: &str) {
+        if !self.has(rule, object) {
+            self.0.push((rule, object.into()));
         }
     }
 }

@@ -47,6 +47,20 @@ pub struct View<'a> {
     pub(crate) policy: &'a Policy,
     /// Whether this rule is active for this unit: the threshold to stay is lower than the one to enter.
     pub(crate) active: bool,
+    /// Whether its words are shown. If not, those that are held already stay, and none need be made.
+    pub(crate) tells: bool,
+}
+
+impl View<'_> {
+    /// A sentence, if it is shown.
+    pub(crate) fn words(&self, say: impl FnOnce() -> String) -> String {
+        if self.tells { say() } else { String::new() }
+    }
+
+    /// A list of readings or rejected causes, if it is shown.
+    pub(crate) fn list<T>(&self, list: impl FnOnce() -> Vec<T>) -> Vec<T> {
+        if self.tells { list() } else { Vec::new() }
+    }
 }
 
 /// What a rule says of a view.
@@ -94,6 +108,23 @@ pub struct Claim {
     /// Which processes it is about.
     #[serde(default)]
     pub holders: Vec<Holder>,
+}
+
+impl Claim {
+    /// Whether the words of another one fit it: both blame the same, or nobody.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let blames = |claim: &Self| claim.severity > Severity::Info;
+        (blames(self), self.cause, &self.object, &self.variant)
+            == (blames(other), other.cause, &other.object, &other.variant)
+    }
+
+    /// Takes over words that are held.
+    pub(crate) fn take_words(&mut self, held: &mut Self) {
+        self.summary = core::mem::take(&mut held.summary);
+        self.evidence = core::mem::take(&mut held.evidence);
+        self.rejected = core::mem::take(&mut held.rejected);
+        self.advice = core::mem::take(&mut held.advice);
+    }
 }
 
 /// How long a claim must stand before it is a finding, and how long it must be away before the finding ends.

@@ -107,19 +107,21 @@ impl Course {
 }
 
 impl History {
-    /// Closes the block if its time is over.
-    pub(crate) fn turn(&mut self, now: Nanos, policy: &Policy) {
+    /// Closes the block if its time is over, and says whether it was.
+    pub(crate) fn turn(&mut self, now: Nanos, policy: &Policy) -> bool {
         // A gap is nobody's doing.
         let since = self.at.replace(now).map_or(Nanos(0), |at| now.saturating_sub(at));
         self.step = if since <= LONGEST { since } else { Nanos(0) };
         let block = now.0 / policy.block_ns.0.max(1);
-        if self.block.is_some_and(|open| open != block) {
+        let over = self.block.is_some_and(|open| open != block);
+        if over {
             for course in self.units.values_mut() {
                 course.close(policy.starved_clear.as_fraction());
             }
             self.memo.forget();
         }
         self.block = Some(block);
+        over
     }
 
     /// Length of the tick under way; none after a gap.

@@ -9,6 +9,7 @@
 //! Points: 2 for each point of saturation (0 to 3), 2 for order, 2 for coupling, 3 for the link, 3 for the
 //! counterfactual. Whole numbers, so that the same recording gives the same rank everywhere.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -68,7 +69,8 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
         if began.0 > victim.0.saturating_add(slack) {
             let late = Nanos(began.0.saturating_sub(victim.0)).as_secs_f64();
             let late = Micro::from_f64(late);
-            return Err(reject(format!("a consequence: it began {late} s after the victim slowed down")));
+            let why = || format!("a consequence: it began {late} s after the victim slowed down");
+            return Err(reject(view.words(why)));
         }
     }
     let rho = coupling(view, &series).filter(|rho| *rho >= policy.coupling_rho);
@@ -78,13 +80,13 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
     });
     let compared = compared.flatten();
     if let Some(did) = compared.filter(Did::denies) {
-        return Err(reject(format!(
+        return Err(reject(view.words(|| format!(
             "units that do not use it lost {} points when it was in trouble, this one {} (medians of {} blocks on and {} off)",
             points(-did.control.unwrap_or(0.0)),
             points(-did.victim),
             did.on,
             did.off
-        )));
+        ))));
     }
     let did = compared.filter(|did| did.significant);
     let linked = link == Link::Proven;
@@ -99,16 +101,21 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
     let passed = gates.iter().filter(|(passed, ..)| *passed);
     let score = passed.clone().map(|(_, points, _)| *points).fold(0_u8, u8::saturating_add).min(MOST);
     let doubt: f64 = passed.map(|(.., p)| 1.0 - p).product();
-    evidence
-        .extend(rho.map(|rho| Evidence::plain("rank correlation of its course with the deficit", &object, rho, "rho")));
-    evidence.extend(did.map(|did| {
-        let what = match did.control {
-            Some(_) => "progress while it was in trouble, less that of units that do not use it",
-            None => "progress while it was in trouble, less that before and after",
-        };
-        Evidence::plain(what, &object, did.difference() * 100.0, "points")
-    }));
-    evidence.push(Evidence::plain("blame", &object, f64::from(score), format!("of {MOST}")));
+    if view.tells {
+        let mut show =
+            |what, value, unit: Cow<'static, str>| evidence.push(Evidence::plain(what, &object, value, unit));
+        if let Some(rho) = rho {
+            show("rank correlation of its course with the deficit", rho, "rho".into());
+        }
+        if let Some(did) = did {
+            let what = match did.control {
+                Some(_) => "progress while it was in trouble, less that of units that do not use it",
+                None => "progress while it was in trouble, less that before and after",
+            };
+            show(what, did.difference() * 100.0, "points".into());
+        }
+        show("blame", f64::from(score), format!("of {MOST}").into());
+    }
     Ok(Weighed {
         cause,
         score,

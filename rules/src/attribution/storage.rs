@@ -138,13 +138,13 @@ fn shows(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f
         }
     }
     candidate.series = signals.map(|signals| signals.latency.recent().collect()).unwrap_or_default();
-    candidate.advice = "look at what else uses this storage, or move the workload's data".into();
-    if let Some(latency) = latency {
+    if let Some(latency) = latency.filter(|_| view.tells) {
         candidate.evidence.push(Evidence {
             normal: Some(latency.as_normal()),
             ..Evidence::plain("latency of the members", name, latency.value, "ms")
         });
         let (value, normal) = (Micro::from_f64(latency.value), Micro::from_f64(latency.normal));
+        candidate.advice = "look at what else uses this storage, or move the workload's data".into();
         candidate.says = format!("storage {name} answers in {value} ms, normal {normal} ms");
     }
     Shows { candidate, latency }
@@ -155,27 +155,31 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
     let signals = signals.ok_or("no latency was read yet")?;
     let track = &signals.latency;
     if !track.mature(view.policy) {
-        return Err(format!("its own latency baseline is not learnt yet ({} blocks)", track.blocks()));
+        return Err(view.words(|| format!("its own latency baseline is not learnt yet ({} blocks)", track.blocks())));
     }
     let latency = track.deviation(view.policy).ok_or("too few operations in the last block to tell its latency")?;
     // To stay blamed takes half of what it takes to be blamed: blocks scatter around any threshold.
     let ratio = if view.active { 1.0 + (ratio - 1.0) / 2.0 } else { ratio };
     if latency.ratio() < ratio || (!view.active && latency.z < view.policy.deviation_z) {
-        return Err(format!(
-            "latency {} ms is {} x its normal {} ms, not {} x and more",
-            Micro::from_f64(latency.value),
-            Micro::from_f64(latency.ratio()),
-            Micro::from_f64(latency.normal),
-            Micro::from_f64(ratio)
-        ));
+        return Err(view.words(|| {
+            format!(
+                "latency {} ms is {} x its normal {} ms, not {} x and more",
+                Micro::from_f64(latency.value),
+                Micro::from_f64(latency.ratio()),
+                Micro::from_f64(latency.normal),
+                Micro::from_f64(ratio)
+            )
+        }));
     }
     if let Some(usual) = signals.by_load.usual().filter(|usual| latency.value < ratio * usual.latency) {
-        return Err(format!(
-            "latency {} ms is what it shows at this load without anybody suffering: {} ms ({} blocks)",
-            Micro::from_f64(latency.value),
-            Micro::from_f64(usual.latency),
-            usual.n
-        ));
+        return Err(view.words(|| {
+            format!(
+                "latency {} ms is what it shows at this load without anybody suffering: {} ms ({} blocks)",
+                Micro::from_f64(latency.value),
+                Micro::from_f64(usual.latency),
+                usual.n
+            )
+        }));
     }
     let waiting = if view.host.signals.mounts.contains_key(name) {
         signals.in_flight.deviation(view.policy).map_or(0.0, |now| now.value)
@@ -184,10 +188,12 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
         disks.filter_map(|disk| view.host.signals.disks.get(disk)?.in_flight.latest()).sum()
     };
     if waiting < WAITING {
-        return Err(format!(
-            "{} requests on average are out on the workload's disks: most of the time it waits for none of them",
-            Micro::from_f64(waiting)
-        ));
+        return Err(view.words(|| {
+            format!(
+                "{} requests on average are out on the workload's disks: most of the time it waits for none of them",
+                Micro::from_f64(waiting)
+            )
+        }));
     }
     Ok(())
 }

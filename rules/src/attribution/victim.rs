@@ -23,6 +23,9 @@ pub(crate) fn far(deviation: &Deviation, policy: &Policy) -> bool {
 pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
     let unit = view.unit;
     let mut evidence = Vec::new();
+    if !view.tells {
+        return evidence;
+    }
     let engine = unit.engine.map_or(unit.name.as_str(), |engine| engine.url.as_str());
     if let Some(deviation) = &unit.deviation {
         let percent = |value: f64| value * 100.0;
@@ -64,6 +67,9 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
 pub(crate) fn cleared(view: &View<'_>) -> Vec<Rejected> {
     let unit = view.unit;
     let mut rejected = Vec::new();
+    if !view.tells {
+        return rejected;
+    }
     let mut reject = |cause: Cause, why: String| rejected.push(Rejected { cause, of: String::new(), why });
     if let Some(reasons) = unit.gpu.and_then(|gpu| gpu.clock_reasons.copied())
         && !unit.throttled

@@ -64,11 +64,15 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
     rejected.extend(not);
     let mut causes = causes.into_iter();
     let best = causes.next();
-    let progress = format!(
-        "busy at {} % utilization, {} % of its normal progress",
-        Micro::from_f64(util * 100.0),
-        Micro::from_f64((1.0 - unit.deficit()) * 100.0)
-    );
+    let says = |more: &str| {
+        view.words(|| {
+            format!(
+                "busy at {} % utilization, {} % of its normal progress; {more}",
+                Micro::from_f64(util * 100.0),
+                Micro::from_f64((1.0 - unit.deficit()) * 100.0)
+            )
+        })
+    };
     let mut evidence = attribution::victim_evidence(view);
     let critical = unit.deficit() >= view.policy.starved_critical.as_fraction();
     match best {
@@ -80,7 +84,7 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
                 variant: None,
                 severity: if critical { Severity::Critical } else { Severity::Warn },
                 cause: Some(blame.cause),
-                summary: format!("{progress}; {}", blame.says),
+                summary: says(&blame.says),
                 object: blame.object,
                 deficit: unit.weight.w.rest(),
                 onset: unit.deficit_since.unwrap_or(view.host.now),
@@ -102,7 +106,7 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
             onset: unit.deficit_since.unwrap_or(view.host.now),
             pressure: Part::ONE,
             confidence: Part::from_fraction(0.3).min(unit.weight.source.confidence()),
-            summary: format!("{progress}; what starves it cannot be told from this node's readings"),
+            summary: says("what starves it cannot be told from this node's readings"),
             evidence,
             rejected,
             advice: "see what was rejected and why; `gpuprod doctor` names the readings that are missing here".into(),

@@ -73,16 +73,19 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         let far = deviation.ratio() >= rule.ratio && deviation.z >= view.policy.deviation_z && deviation.alarm;
         let stays = view.active && deviation.ratio() >= 1.0 + (rule.ratio - 1.0) / 2.0 && deviation.alarm;
         if far || stays {
-            let says = format!(
-                "{what}: {} s for 95 of 100 requests, normally {} s",
-                Micro::from_f64(deviation.value),
-                Micro::from_f64(deviation.normal)
-            );
-            let proof = Evidence {
+            let says = view.words(|| {
+                format!(
+                    "{what}: {} s for 95 of 100 requests, normally {} s",
+                    Micro::from_f64(deviation.value),
+                    Micro::from_f64(deviation.normal)
+                )
+            });
+            let proof = || Evidence {
                 normal: Some(deviation.as_normal()),
                 ..Evidence::plain(format!("{what}, 95th percentile"), &engine.url, deviation.value, "s")
             };
-            return speak(view, ("own_normal", says, alloc::vec![proof], deviation.onset.unwrap_or(view.host.now)));
+            let proof = view.list(|| alloc::vec![proof()]);
+            return speak(view, ("own_normal", says, proof, deviation.onset.unwrap_or(view.host.now)));
         }
     }
     if known { Outcome::Silent } else { Outcome::Suspended("its normal latency is not learnt yet".into()) }

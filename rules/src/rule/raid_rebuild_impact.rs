@@ -73,16 +73,17 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 
 fn impact(view: &View<'_>, array: &MdArray, blame: attribution::Blame) -> Claim {
     let critical = view.unit.deficit() >= view.policy.starved_critical.as_fraction();
-    let progress = sync_evidence(array);
-    let summary = format!(
-        "{}: latency of its members {} ms, normal {} ms; the workload makes {} % of its normal progress",
-        describe(array),
-        Micro::from_f64(blame.latency.value),
-        Micro::from_f64(blame.latency.normal),
-        Micro::from_f64((1.0 - view.unit.deficit()) * 100.0),
-    );
+    let summary = view.words(|| {
+        format!(
+            "{}: latency of its members {} ms, normal {} ms; the workload makes {} % of its normal progress",
+            describe(array),
+            Micro::from_f64(blame.latency.value),
+            Micro::from_f64(blame.latency.normal),
+            Micro::from_f64((1.0 - view.unit.deficit()) * 100.0),
+        )
+    });
     let mut evidence = attribution::victim_evidence(view);
-    evidence.extend(progress);
+    evidence.extend(view.list(|| sync_evidence(array)));
     evidence.extend(blame.evidence);
     let mut rejected = attribution::cleared(view);
     let others = view.host.md.into_iter().flat_map(|md| &md.arrays);
@@ -100,7 +101,7 @@ fn impact(view: &View<'_>, array: &MdArray, blame: attribution::Blame) -> Claim 
         summary,
         evidence,
         rejected,
-        advice: advice(array),
+        advice: view.words(|| advice(array)),
         holders: Vec::new(),
     }
 }
@@ -116,10 +117,10 @@ fn information(view: &View<'_>, array: &MdArray) -> Claim {
         onset: began.unwrap_or(view.host.now),
         pressure: Part(0),
         confidence: Part::ONE,
-        summary: format!("{}; no harm to the workload is proven", describe(array)),
-        evidence: sync_evidence(array),
+        summary: view.words(|| format!("{}; no harm to the workload is proven", describe(array))),
+        evidence: view.list(|| sync_evidence(array)),
         rejected: Vec::new(),
-        advice: advice(array),
+        advice: view.words(|| advice(array)),
         holders: Vec::new(),
     }
 }
