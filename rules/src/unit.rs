@@ -208,7 +208,10 @@ impl Unit {
     }
 
     pub(crate) fn gpu<'a>(&self, gpus: Option<&'a Gpus>) -> Option<&'a Gpu> {
-        find(gpus, &self.gpu.0, self.pci)
+        // It nearly always stands at its index.
+        let place = self.index.and_then(|index| gpus?.devices.get(usize::try_from(index).ok()?));
+        let there = place.filter(|gpu| gpu.uuid.get().is_some_and(|uuid| **uuid == *self.gpu.0));
+        there.or_else(|| find(gpus, &self.gpu.0, self.pci))
     }
 
     pub(crate) fn instance<'a>(&self, gpus: Option<&'a Gpus>) -> Option<&'a MigInstance> {

@@ -261,8 +261,8 @@ impl History {
     }
 
     /// The rank correlation of a cause's course with a unit's loss.
-    pub(crate) fn coupled(&self, unit: &UnitId, cause: &[Option<f64>], effect: Vec<Option<f64>>) -> Option<f64> {
-        self.memo.coupled(unit, cause, effect)
+    pub(crate) fn coupled(&self, cause: &[Option<f64>], effect: Vec<Option<f64>>) -> Option<f64> {
+        self.memo.coupled(cause, effect)
     }
 }
 

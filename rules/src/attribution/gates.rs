@@ -141,7 +141,7 @@ fn coupling(view: &View<'_>, series: &[Option<f64>]) -> Option<f64> {
         Some(signals) => signals.ratio.recent().map(|ratio| ratio.map(|ratio| 1.0 - ratio)).collect(),
         None => view.host.history.deficit(&view.unit.id, RECENT),
     };
-    view.host.history.coupled(&view.unit.id, series, deficit)
+    view.host.history.coupled(series, deficit)
 }
 
 /// What passed, the most convincing first, and what did not.

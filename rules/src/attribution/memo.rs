@@ -11,8 +11,9 @@ use super::did::{Did, Switch};
 use crate::UnitId;
 use crate::baseline::leads;
 
-/// Answers of each kind that are kept for one unit.
+/// Comparisons that are kept for one unit, and couplings of all units.
 const MOST: usize = 16;
+const MOST_COUPLED: usize = 64;
 
 /// A course of blocks.
 type Course = Vec<Option<f64>>;
@@ -20,19 +21,19 @@ type Course = Vec<Option<f64>>;
 /// What was asked about each unit, and the answers. It is no part of what was learnt: all of it can be had again.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
-    units: RefCell<BTreeMap<UnitId, Asked>>,
+    compared: RefCell<BTreeMap<UnitId, Vec<Compared>>>,
+    /// Eight GPUs of one engine have one course: it is coupled once.
+    coupled: RefCell<Vec<(Course, Course, Option<f64>)>>,
 }
 
-#[derive(Debug, Default)]
-struct Asked {
-    compared: Vec<(Vec<UnitId>, Switch, Option<Did>)>,
-    coupled: Vec<(Course, Course, Option<f64>)>,
-}
+/// The others, the blocks, and what came of it.
+type Compared = (Vec<UnitId>, Switch, Option<Did>);
 
 impl Memo {
     /// A block is over.
     pub(crate) fn forget(&mut self) {
-        self.units.get_mut().clear();
+        self.compared.get_mut().clear();
+        self.coupled.get_mut().clear();
     }
 
     /// The comparison of a unit with these others over these blocks.
@@ -44,42 +45,36 @@ impl Memo {
         compare: impl FnOnce() -> Option<Did>,
     ) -> Option<Did> {
         let same = |known: &[UnitId]| known.iter().eq(others.iter().copied());
-        if let Some(asked) = self.units.borrow().get(unit)
-            && let Some((.., did)) = asked.compared.iter().find(|(known, at, _)| *at == switch && same(known))
+        if let Some(asked) = self.compared.borrow().get(unit)
+            && let Some((.., did)) = asked.iter().find(|(known, at, _)| *at == switch && same(known))
         {
             return *did;
         }
         let did = compare();
-        self.keep(unit, |asked| {
-            if asked.compared.len() < MOST {
-                asked.compared.push((others.iter().copied().cloned().collect(), switch, did));
-            }
-        });
+        let mut units = self.compared.borrow_mut();
+        if !units.contains_key(unit) {
+            units.insert(unit.clone(), Vec::new());
+        }
+        if let Some(asked) = units.get_mut(unit).filter(|asked| asked.len() < MOST) {
+            asked.push((others.iter().copied().cloned().collect(), switch, did));
+        }
         did
     }
 
     /// How a cause's course goes with a unit's loss ([`leads`]).
-    pub(crate) fn coupled(&self, unit: &UnitId, cause: &[Option<f64>], effect: Course) -> Option<f64> {
-        if let Some(asked) = self.units.borrow().get(unit)
-            && let Some((.., rho)) = asked.coupled.iter().find(|(left, right, _)| left == cause && *right == effect)
-        {
-            return *rho;
+    pub(crate) fn coupled(&self, cause: &[Option<f64>], effect: Course) -> Option<f64> {
+        let known = |asked: &[(Course, Course, Option<f64>)]| {
+            asked.iter().find(|(left, right, _)| left == cause && *right == effect).map(|(.., rho)| *rho)
+        };
+        if let Some(rho) = known(&self.coupled.borrow()) {
+            return rho;
         }
         let rho = leads(cause, &effect);
-        self.keep(unit, |asked| {
-            if asked.coupled.len() < MOST {
-                asked.coupled.push((cause.to_vec(), effect, rho));
-            }
-        });
-        rho
-    }
-
-    fn keep(&self, unit: &UnitId, note: impl FnOnce(&mut Asked)) {
-        let mut units = self.units.borrow_mut();
-        match units.get_mut(unit) {
-            Some(asked) => note(asked),
-            None => note(units.entry(unit.clone()).or_default()),
+        let mut asked = self.coupled.borrow_mut();
+        if asked.len() < MOST_COUPLED {
+            asked.push((cause.to_vec(), effect, rho));
         }
+        rho
     }
 }
 
@@ -119,12 +114,12 @@ mod tests {
 
     #[test]
     fn the_courses_themselves_are_compared() {
-        let (memo, unit) = (Memo::default(), UnitId("GPU-1".into()));
+        let memo = Memo::default();
         let up: Course = (0..12_u32).map(|n| Some(f64::from(n))).collect();
         let down: Course = up.iter().rev().copied().collect();
         for _ in 0..2 {
-            assert_eq!(memo.coupled(&unit, &up, up.clone()), Some(1.0));
-            assert!(memo.coupled(&unit, &up, down.clone()).is_some_and(|rho| rho < 0.0));
+            assert_eq!(memo.coupled(&up, up.clone()), Some(1.0));
+            assert!(memo.coupled(&up, down.clone()).is_some_and(|rho| rho < 0.0));
         }
     }
 }
