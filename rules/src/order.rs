@@ -46,7 +46,7 @@ impl Order {
         let half = self.0.len() / 2;
         let value = |place: usize| self.0.get(place).map(|place| at(ring, *place));
         let Some(high) = value(half) else { return (0.0, 0.0) };
-        let even = self.0.len() % 2 == 0;
+        let even = self.0.len().is_multiple_of(2);
         let median = value(half.wrapping_sub(1)).filter(|_| even).map_or(high, |low| (low + high) / 2.0);
         // Distances grow away from the middle on both sides: the next one is below or above what was walked.
         let distance = |place: usize| value(place).map(|value| libm::fabs(value - median));

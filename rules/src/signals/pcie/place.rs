@@ -31,12 +31,14 @@ fn used<'a>(old: Option<&'a Process>, new: &'a Process) -> impl Iterator<Item = 
     })
 }
 
+/// Which boards a process holds, and on which sockets they are.
+type Held<'a> = (BTreeSet<Cow<'a, str>>, BTreeSet<Option<u32>>);
+
 impl PcieSignals {
     pub(super) fn places(&mut self, window: &Window) {
         let Some((old, new, _)) = window.pair(|tick| &tick.proc) else { return };
         let Some(gpus) = window.last.gpu.as_ref().and_then(|sample| sample.value.get()) else { return };
-        // Which boards a process holds, and on which sockets they are.
-        let mut holds: BTreeMap<u32, (BTreeSet<Cow<'_, str>>, BTreeSet<Option<u32>>)> = BTreeMap::new();
+        let mut holds: BTreeMap<u32, Held<'_>> = BTreeMap::new();
         for gpu in &gpus.devices {
             let name = identity(gpu);
             let Some(board) = self.boards.get(&*name) else { continue };
