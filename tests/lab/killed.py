@@ -3,29 +3,12 @@
 Prometheus scraped meanwhile against the ledger on the disk. One line per claim, with what was seen."""
 
 import json
-import pathlib
 import sqlite3
 import sys
 
-out = pathlib.Path(sys.argv[1])
-failed = 0
+import claims
+from claims import claim, fact, out, text
 
-
-def text(name):
-    try:
-        return (out / name).read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def claim(words, holds, seen=""):
-    global failed
-    failed += not holds
-    print(f"{'ok    ' if holds else 'FAILED'} {words}: {seen}")
-
-
-facts = dict(line.split(",", 1) for line in text("facts.csv").splitlines() if "," in line)
-fact = facts.get
 kills = [line.split(",") for line in text("kills.csv").splitlines()]
 scraped = json.loads(text("scraped.json") or "{}")
 
@@ -111,5 +94,5 @@ for uuid in observed:
 
 during = [line.split(",") for line in text("killed-during.csv").splitlines()]
 print("while the disk hung and the second could not end: " + "; ".join(sorted({f"{row[1]}/{row[2]} {row[5]} {row[6]}" for row in during})))
-print(f"{failed} claims of the killed agent failed" if failed else "every claim of the killed agent holds")
-sys.exit(bool(failed))
+print(f"{claims.failed} claims of the killed agent failed" if claims.failed else "every claim of the killed agent holds")
+sys.exit(bool(claims.failed))

@@ -2,29 +2,11 @@
 """Judges what the service story left (service.sh says which files): one line per claim, with what was seen."""
 
 import json
-import pathlib
 import re
 import sys
 
-out = pathlib.Path(sys.argv[1])
-failed = 0
-
-
-def text(name):
-    try:
-        return (out / name).read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def claim(words, holds, seen=""):
-    global failed
-    failed += not holds
-    print(f"{'ok    ' if holds else 'FAILED'} {words}: {seen}")
-
-
-facts = dict(line.split(",", 1) for line in text("facts.csv").splitlines() if "," in line)
-fact = facts.get
+import claims
+from claims import claim, fact, text
 
 
 def is_(words, name, wanted):
@@ -180,5 +162,5 @@ within("soon", "books-stop-took", 10)
 for phase in ("start", "reload", "stop"):
     claim(f"no warning in the journal ({phase})", text(f"warnings-{phase}").strip() == "", text(f"warnings-{phase}").strip()[:200])
 
-print(f"{failed} claims failed" if failed else "every claim holds")
-sys.exit(bool(failed))
+print(f"{claims.failed} claims failed" if claims.failed else "every claim holds")
+sys.exit(bool(claims.failed))
