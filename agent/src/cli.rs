@@ -280,7 +280,7 @@ pub struct Sampling {
     /// The NVML library
     #[arg(long, value_name = "FILE")]
     pub nvml_library: Option<PathBuf>,
-    /// Metrics page of an LLM engine; may be given again
+    /// Metrics page of an LLM engine, or of a training job that counts its steps; may be given again
     #[arg(long, value_name = "URL", value_parser = engine)]
     pub engine: Vec<String>,
     /// The config file

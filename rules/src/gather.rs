@@ -18,6 +18,7 @@ use gpuprod_snapshot::units::Nanos;
 use crate::facts::device::{self, DeviceFacts};
 use crate::facts::host::{self as ties, UnitHost};
 use crate::facts::pcie::UnitPcie;
+use crate::facts::trainer::Trainer;
 use crate::facts::{Demand, UnitFacts, peers};
 use crate::join::{self, StoragePath};
 use crate::signals::device::Lie;
@@ -62,7 +63,7 @@ impl Work {
 /// The readings of this tick that facts are made of.
 pub(crate) struct Gather<'a> {
     pub(crate) window: &'a Window,
-    signals: &'a Signals,
+    pub(crate) signals: &'a Signals,
     pub(crate) now: Nanos,
     gpus: Option<&'a Gpus>,
     pub(crate) engines: &'a [Engine],
@@ -151,7 +152,7 @@ impl<'a> Gather<'a> {
             unit.power.learn_context(gpu);
         }
         let linked =
-            if family.is_empty() { None } else { join::engine_of(&family, &self.processes, self.engines, sole) };
+            if family.is_empty() { None } else { join::engine_of(&family, &self.processes, self.engines, false, sole) };
         // While the driver hangs, nobody lists processes: the engine that was last seen on the unit stays its own.
         let remembered = || self.engines.iter().find(|engine| Some(&engine.url) == unit.engine.as_ref());
         let engine = linked.or_else(|| if gpu.is_none() { remembered() } else { None });
@@ -162,6 +163,7 @@ impl<'a> Gather<'a> {
             }
         }
         let signals = engine.and_then(|engine| self.signals.engines.get(&engine.url));
+        let trainer = if engine.is_none() { self.trainer(unit, &family, sole, policy) } else { Trainer::default() };
         let mut device = self.device(unit, &family, policy);
         // What cannot be believed is as if it had not been read.
         let believed = gpu.filter(|_| !device.is(Lie::Frozen));
@@ -183,7 +185,11 @@ impl<'a> Gather<'a> {
         let weight = weight
             .or_else(|| weight::of(believed.filter(|_| !mig), signals.filter(|_| !rests), own, self.now))
             .unwrap_or(Weight::NONE);
-        let (weight, exact, slower) = self.pace(unit, &device, weight, policy);
+        let (silicon_weight, exact, slower) = self.pace(unit, &device, weight, policy);
+        let (weight, exact) = match trainer.weight(self.now, policy) {
+            Some(steps) => (steps, trainer.exact()),
+            None => (silicon_weight, exact),
+        };
         let demand = if rests { Demand::Unknown } else { demand(engine) };
         let floor = if unit.deficit_since.is_some() { policy.starved_clear } else { policy.starved_warn };
         let known = match weight.source {
@@ -194,13 +200,14 @@ impl<'a> Gather<'a> {
         };
         // What the clock explains nobody else is asked for.
         let w = (weight.w.as_fraction() / (1.0 - slower).max(0.01)).min(1.0);
-        let deficit = known && 1.0 - w >= floor.as_fraction();
+        let deficit = known && !trainer.evaluates && 1.0 - w >= floor.as_fraction();
         unit.deficit_since = deficit.then(|| unit.deficit_since.unwrap_or(self.now));
         let mut readings = self.readings(unit, believed, signals, &family, &work);
+        readings.steps = trainer.signals.and_then(|steps| steps.rate(self.now, policy));
         if device.lie.is_some() {
             readings.util = None;
         }
-        device.conflict = unit.conflict(&readings, believed, signals, self.now);
+        device.conflict = unit.conflict(&readings, believed, (signals, &trainer), self.now, policy);
         let holders = self.holders(unit, gpu, readings.memory, policy);
         holders::remember(unit, &holders, engine, readings.memory, policy);
         let refused = self.refused(unit);
@@ -217,10 +224,13 @@ impl<'a> Gather<'a> {
         let workload = self.workload(&family);
         unit.power.learn(open, &block, workload, well);
         unit.activity.learn(open, &block, workload, well, policy);
-        let lesson = Lesson { workload, util: block.util, well: unit.is_well(), full: unit.deficit_since.is_none() };
+        let sound = unit.is_well() && device.conflict.is_none();
+        let lesson = Lesson { workload, util: block.util, well: sound, full: unit.deficit_since.is_none() };
         unit.own.learn(self.now, lesson, policy);
-        let alone = engine.is_none().then(|| weight.w.as_fraction());
+        let alone = engine.is_none().then(|| silicon_weight.w.as_fraction().min(trainer.exact().unwrap_or(1.0)));
         let checkpoint = unit.checkpoints.step(self.now, readings.written, alone, policy.io_stall.checkpoint_ns);
+        let pause = trainer.signals.and_then(|steps| steps.pause(self.now, policy));
+        unit.evals.step(self.now, pause, block.evaluates(), unit.checkpoints.writes());
         let ownership = self.ownership(unit, gpu, self.tenancy);
         let throttled = device.signals.is_some_and(|signals| signals.clocks.throttled());
         unit.look(gpu, self.now);
@@ -235,8 +245,11 @@ impl<'a> Gather<'a> {
             weight,
             deviation: match engine {
                 Some(_) => signals.and_then(|signals| signals.ratio.deviation(policy)),
-                None => unit.own.deviation(policy),
+                None if unit.evals.on() => None,
+                None => trainer.deviation(unit.own.deviation(policy), policy),
             },
+            trainer: Trainer { evaluates: unit.evals.on(), ..trainer },
+            workload,
             exact,
             slower,
             deficit_since: unit.deficit_since,
@@ -259,7 +272,10 @@ impl<'a> Gather<'a> {
                 .iter()
                 .filter_map(|process| Some(self.now.saturating_sub(process.start.copied()?)))
                 .min(),
-            listens: holders.found.iter().find_map(|process| process.listens.get()?.first().copied()),
+            listens: holders
+                .found
+                .iter()
+                .find_map(|process| process.listens.get()?.iter().find(|port| Some(**port) != trainer.port()).copied()),
             elsewhere: holders.elsewhere(),
             holders: holders.shown(),
             vacant_since: unit.vacant_since,

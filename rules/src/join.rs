@@ -56,30 +56,40 @@ pub(crate) fn family(pids: &[u32], lines: &[Vec<u32>]) -> BTreeSet<u32> {
     family
 }
 
-/// The engine whose port one of the processes (or of their cgroup) listens on; failing that the only engine of
-/// a node on which all GPUs are held by one family.
+/// The engine (or the training job) whose port one of the processes, or of their cgroup, listens on; failing that the only
+/// one of a node on which all GPUs are held by one family.
 pub(crate) fn engine_of<'a>(
     family: &BTreeSet<u32>,
     processes: &BTreeMap<u32, &Process>,
     engines: &'a [Engine],
+    trains: bool,
     sole_family: bool,
 ) -> Option<&'a Engine> {
+    let wanted = || engines.iter().filter(|engine| engine.trains() == trains);
+    wanted().next()?;
     let cgroups: BTreeSet<&str> = family
         .iter()
         .filter_map(|pid| processes.get(pid)?.cgroup.get())
         .map(String::as_str)
         .filter(|path| *path != "/")
         .collect();
-    let listens = |port: u16| {
-        processes.values().any(|process| {
-            let ours = family.contains(&process.pid)
-                || process.cgroup.get().is_some_and(|path| cgroups.contains(path.as_str()));
-            ours && process.listens.get().is_some_and(|ports| ports.contains(&port))
-        })
+    let own = |pid: u32| family.contains(&pid);
+    let near = |process: &Process| process.cgroup.get().is_some_and(|path| cgroups.contains(path.as_str()));
+    let listens = |engine: &Engine, is: &dyn Fn(&Process) -> bool| {
+        let port = local_port(&engine.url);
+        let of = |process: &&Process| process.listens.get().is_some_and(|ports| ports.iter().any(|p| Some(*p) == port));
+        port.is_some() && processes.values().any(|process| of(process) && is(process))
     };
-    let linked = engines.iter().find(|engine| local_port(&engine.url).is_some_and(listens));
+    let linked = if trains {
+        // Several jobs of one person's session are in one cgroup: each has its own page, and no rank a stranger's.
+        let mut beside = wanted().filter(|engine| listens(engine, &near));
+        let only = beside.next().filter(|_| beside.next().is_none());
+        wanted().find(|engine| listens(engine, &|process| own(process.pid))).or(only)
+    } else {
+        wanted().find(|engine| listens(engine, &|process| own(process.pid) || near(process)))
+    };
     linked.or_else(|| match engines {
-        [only] if sole_family && local_port(&only.url).is_some() => Some(only),
+        [only] if sole_family && only.trains() == trains && local_port(&only.url).is_some() => Some(only),
         _ => None,
     })
 }

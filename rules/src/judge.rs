@@ -243,6 +243,11 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         {
             suspect.engines.insert(engine.url.clone());
         }
+        if let Some(page) = unit.trainer.page {
+            let well = unit.deficit_since.is_none() && !blamed && !unit.throttled && unit.trainer.steps();
+            let lesson = unit.trainer.lesson(unit.workload, well, unit.checkpoint);
+            suspect.steps.entry(page.url.clone()).and_modify(|all| all.meet(lesson)).or_insert(lesson);
+        }
         if let (Some(engine), Some(util)) = (unit.engine, unit.usage.block.util) {
             let busy = suspect.busy.entry(engine.url.clone()).or_default();
             *busy = busy.max(util);

@@ -31,6 +31,9 @@ pub(crate) fn split(state: State, weight: Weight, rest: Bucket, shares: &[Share<
         State::Productive(Progress::Checkpoint) => {
             parts([(Bucket::Productive, weight.w), (Bucket::Overhead(Overhead::Checkpoint), weight.w.rest())])
         }
+        State::Productive(Progress::Eval) => {
+            parts([(Bucket::Productive, weight.w), (Bucket::Overhead(Overhead::Eval), weight.w.rest())])
+        }
         State::Productive(_) | State::Headroom | State::Idle => {
             parts([(Bucket::Productive, weight.w), (rest, weight.w.rest())])
         }

@@ -13,8 +13,10 @@ use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Missing, Reading, Source, Tick};
 use serde::{Deserialize, Serialize};
 
+use crate::attribution::far;
 use crate::facts::host::Loads;
 use crate::facts::owner::Ownership;
+use crate::facts::trainer::Trainer;
 use crate::facts::{Demand, UnitFacts};
 use crate::gather::{display, find};
 use crate::hold::{Active, Now};
@@ -25,6 +27,7 @@ use crate::signals::activity::Activity;
 use crate::signals::busy::{Normals, References};
 use crate::signals::checkpoints::Checkpoints;
 use crate::signals::device::{Errors, Lie};
+use crate::signals::evals::Evals;
 use crate::signals::own::Own;
 use crate::signals::sharing::Sharing;
 use crate::state::split;
@@ -75,6 +78,8 @@ pub(crate) struct Unit {
     pub(crate) sharing: Sharing,
     #[serde(default)]
     pub(crate) checkpoints: Checkpoints,
+    #[serde(default)]
+    pub(crate) evals: Evals,
     pub(crate) deficit_since: Option<Nanos>,
     /// The driver lists no process on it, and nothing runs on it, since.
     #[serde(default)]
@@ -160,6 +165,7 @@ impl Units {
                 sharing: Sharing::default(),
                 own: Own::default(),
                 checkpoints: Checkpoints::default(),
+                evals: Evals::default(),
                 deficit_since: None,
                 vacant_since: None,
                 usage: Arc::default(),
@@ -260,7 +266,7 @@ impl Unit {
 
     /// Whether it did its work when it was last judged: what is learnt from trouble is no normal.
     pub(crate) const fn is_well(&self) -> bool {
-        matches!(self.state, Some((State::Productive(progress), _)) if !matches!(progress, Progress::Checkpoint))
+        matches!(self.state, Some((State::Productive(progress), _)) if !matches!(progress, Progress::Checkpoint | Progress::Eval))
     }
 
     /// The GPU that it is, or is a part of.
@@ -268,15 +274,30 @@ impl Unit {
         &self.gpu.0
     }
 
-    /// Since when its engine's tokens and its own activity contradict each other by more than four tenths, whatever
-    /// the references are: no progress beside a silicon at work, or progress beside one that rests.
+    /// Since when its engine's tokens, or its job's steps, and its own activity contradict each other by more than four
+    /// tenths, whatever the references are: no progress beside a silicon at work, or progress beside one that rests. A
+    /// job that does not step may evaluate; one that steps as ever while its GPU does far less than ever is not believed.
     pub(crate) fn conflict(
         &mut self,
         readings: &Readings,
         gpu: Option<&Gpu>,
-        engine: Option<&EngineSignals>,
+        (engine, trainer): (Option<&EngineSignals>, &Trainer<'_>),
         now: Nanos,
+        policy: &Policy,
     ) -> Option<Nanos> {
+        if trainer.page.is_some() {
+            let steps =
+                trainer.claims().zip(readings.silicon()).map(|(claims, silicon)| claims >= 0.5 && silicon <= 0.01);
+            let pace = self.own.weight(policy).zip(self.own.deviation(policy));
+            let less = pace.map(|((_, pace), own)| trainer.counts && 1.0 - pace >= 0.4 && far(&own, policy));
+            let sound = trainer.signals.and_then(|steps| steps.weight(now, policy)).is_none_or(|w| w >= 0.95);
+            let conflict = match (steps, less) {
+                (None, None) => None,
+                (steps, less) => Some(steps == Some(true) || (less == Some(true) && sound)),
+            };
+            self.conflict.mark(conflict, now, now, Nanos::from_secs(15));
+            return self.conflict.since();
+        }
         let progress = engine.and_then(|engine| engine.progress(now));
         let activity =
             gpu.and_then(|gpu| weight::gpm(gpu.gpm.get()?, References::default())).map(|activity| activity.min(1.0));
@@ -285,6 +306,11 @@ impl Unit {
         });
         self.conflict.mark(conflict, now, now, Nanos::from_secs(15));
         self.conflict.since()
+    }
+
+    /// Whether they have contradicted each other for so long.
+    pub(crate) fn contradicted(&self, now: Nanos, least: Nanos) -> bool {
+        self.conflict.lasts(now, least).is_some()
     }
 
     /// Whether it is broken, and how.
@@ -406,8 +432,9 @@ fn state(
     if let Some(fault) = facts.device.fault {
         return State::Faulted(fault);
     }
-    let tokens = facts.weight.source == WeightSource::Tokens;
-    // Tokens stay valid while the driver does not answer: the engine is another witness.
+    let steps = facts.weight.source == WeightSource::Steps;
+    let tokens = steps || facts.weight.source == WeightSource::Tokens;
+    // Tokens and steps stay valid while the driver does not answer: whoever counts them is another witness.
     if let (Some(missing), false) = (gpus.missing(), tokens) {
         return State::Unknown(reason(missing));
     }
@@ -444,12 +471,16 @@ fn state(
     {
         return State::Starved(cause);
     }
+    if facts.trainer.evaluates {
+        return State::Productive(Progress::Eval);
+    }
     let quiet = if facts.rest() == Bucket::Headroom { State::Headroom } else { State::Idle };
     let busy = facts.util.is_some_and(|util| util > 0.0)
         || facts.device.is(Lie::DeadUtil)
         || matches!(facts.demand, Demand::Present { .. });
     match (facts.demand, facts.weight.w.0 > 0 && busy) {
         (Demand::Met, _) if facts.util.is_none_or(|util| util < 0.05) => quiet,
+        (_, true) if steps => State::Productive(Progress::Train),
         (_, true) => State::Productive(if tokens { Progress::Decode } else { Progress::Other }),
         // Work outstanding and no progress at all: a rule will say whose doing; until then it is lost, unexplained.
         (Demand::Present { .. }, false) => State::Starved(Cause::Unexplained),

@@ -112,6 +112,8 @@ signals! {
     cpus,
     /// Work per second of the engine.
     work,
+    /// Steps per second of the training job.
+    steps,
     /// Share of time in which some task of the workload waited for I/O.
     io_some,
     /// One when threads of the workload are blocked in an I/O path, else zero.
@@ -296,6 +298,10 @@ const BARE: f64 = 0.1;
 /// held (H100 and H200: .07 measured).
 const RESTS: f64 = 0.01;
 const NO_LOAD: f64 = 0.12;
+/// Activity from which it works, whatever it works at; a spin shows a tenth at most. Without measured activity: power as
+/// a part of the span, well above that of a spin.
+const WORKS: f64 = 0.15;
+const EVALUATES: f64 = 0.35;
 /// Clocks above this part of the largest are up.
 const CLOCK_UP: f64 = 0.7;
 
@@ -325,6 +331,12 @@ impl Readings {
             && self.silicon().map_or_else(|| self.power_share().is_some_and(|p| p < NO_LOAD), idle)
     }
 
+    /// Whether it works as an evaluation would, by the last block: activity where it is measured, else power.
+    pub(crate) fn evaluates(&self) -> Option<bool> {
+        let works = |value: f64| value >= WORKS;
+        self.silicon().map(works).or_else(|| Some(self.util? >= WORKS && self.power_share()? >= EVALUATES))
+    }
+
     fn judge(&self, policy: &Policy) -> Is {
         let above = |value: Option<f64>, limit: f64| value.is_some_and(|value| value > limit);
         let quiet = policy.squatter.util.as_fraction();
@@ -348,7 +360,9 @@ impl Readings {
         let spins = self
             .util
             .zip(empty)
-            .map(|(util, empty)| util >= policy.squatter.spin_util.as_fraction() && empty && !flows && !progress);
+            .map(|(util, empty)| util >= policy.squatter.spin_util.as_fraction() && empty && !flows && !progress)
+            // A small job that steps is no hang.
+            .map(|spins| spins && !above(self.steps, 0.0));
         // A kernel that waits for data is resident all the same: where the silicon is measured, it decides.
         let hungry = self.silicon().or(self.util).map(|activity| {
             activity <= policy.io_stall.hungry_util.as_fraction() && !above(self.power_share(), NEAR_LIMIT)

@@ -17,8 +17,10 @@ use crate::{Micro, Policy};
 pub enum VitalKind {
     /// Work per second of an engine over the last 10 s: a generated token is 1, a computed prompt token 1/10.
     Work,
-    /// Progress of an engine as a part of its own normal; its normal is 1.
+    /// Progress of an engine or a training job as a part of its own normal; its normal is 1.
     Progress,
+    /// Steps per second of a training job over its last steps.
+    Steps,
     /// Mean latency of an array's members in sync, in milliseconds, over the last block.
     ArrayLatency,
     /// Mean latency of a disk in milliseconds, over the last block.
@@ -30,7 +32,7 @@ pub enum VitalKind {
 pub struct Vital {
     /// Which signal.
     pub what: VitalKind,
-    /// Of what: an engine's URL, an array, a disk.
+    /// Of what: an engine's or a job's URL, an array, a disk.
     pub of: String,
     /// Its value; none when there was too little to tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,6 +59,18 @@ pub(crate) fn all(signals: &Signals, now: Nanos, policy: &Policy) -> Vec<Vital> 
             n,
         };
         vitals.push(vital(VitalKind::Work, rate.filter(|_| engine.is_fresh(now)), usual));
+        vitals.push(vital(VitalKind::Progress, progress, progress.map(|_| 1.0)));
+    }
+    for (url, job) in signals.steps.iter().filter(|(_, job)| job.is_fresh(now)) {
+        let progress = job.progress(now, policy);
+        let vital = |what, value: Option<f64>, normal: Option<f64>| Vital {
+            what,
+            of: url.clone(),
+            value: value.map(Micro::from_f64),
+            normal: normal.map(Micro::from_f64),
+            n: job.blocks(),
+        };
+        vitals.push(vital(VitalKind::Steps, job.rate(now, policy), job.step(policy).map(|step| 1.0 / step)));
         vitals.push(vital(VitalKind::Progress, progress, progress.map(|_| 1.0)));
     }
     for (name, array) in &signals.arrays {

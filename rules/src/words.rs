@@ -120,6 +120,8 @@ words! {
         Train = "train", Prefill = "prefill", Decode = "decode",
         /// A checkpoint is being written.
         Checkpoint = "checkpoint",
+        /// A training job evaluates.
+        Eval = "eval",
         Other = "other",
     }
 }

@@ -73,6 +73,7 @@ pub(super) const METRICS: &[Metric] = &[
     series!(Counter, "gpuprod.engine.requests.success", "{request}", "Requests finished well.", requests_success),
     series!(Counter, "gpuprod.engine.prefix.queries", "{query}", "Look-ups in the prefix cache.", prefix_queries),
     series!(Counter, "gpuprod.engine.prefix.hits", "{query}", "Hits in the prefix cache.", prefix_hits),
+    series!(Counter, "gpuprod.engine.steps", "{step}", "Finished steps of a training job.", steps),
     latency!(sum, "gpuprod.engine.ttft.time", "s", "Time to first token, summed over requests.", ttft),
     latency!(
         count,

@@ -57,7 +57,8 @@ const KEYS: &[Row] = &[
         "engines",
         "list of URLs",
         "[]",
-        "Metrics pages of LLM engines, for example [\"http://127.0.0.1:8000/metrics\"]. Flag: --engine.",
+        "Metrics pages of LLM engines, and of training jobs that count their steps (docs/steps.md), for example \
+         [\"http://127.0.0.1:8000/metrics\"]. Flag: --engine.",
     ),
     ("http.enabled", "true or false", "true", "Serve /metrics, /healthz and /api/v1/frame."),
     (

@@ -39,7 +39,7 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// How the host is read.
     pub sampling: Sampling,
-    /// Metrics pages of LLM engines.
+    /// Metrics pages of LLM engines, and of training jobs that count their steps.
     pub engines: Vec<String>,
     /// The HTTP server.
     pub http: Http,

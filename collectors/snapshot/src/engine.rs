@@ -20,6 +20,8 @@ words! {
         Lmdeploy = "lmdeploy",
         Nim = "nim",
         Dynamo = "dynamo",
+        // No engine: a training job that counts its steps.
+        Trainer = "trainer",
     }
 }
 
@@ -79,6 +81,9 @@ pub struct Engine {
     pub prefix_queries: Reading<u64>,
     /// Prefix-cache hits, a counter.
     pub prefix_hits: Reading<u64>,
+    /// Finished steps of a training job, a counter; not read on an engine's page.
+    #[serde(skip_serializing_if = "Reading::is_not_yet")]
+    pub steps: Reading<u64>,
     /// Sleep mode.
     pub sleep: Reading<SleepState>,
     /// Time to first token.
@@ -92,6 +97,14 @@ pub struct Engine {
     /// Names of the page that gave the signals above, for the evidence (`kv_usage=vllm:gpu_cache_usage_perc`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
+}
+
+impl Engine {
+    /// Whether it is a training job that counts its steps, and serves nobody.
+    #[must_use]
+    pub fn trains(&self) -> bool {
+        self.kind.get() == Some(&EngineKind::Trainer)
+    }
 }
 
 /// What was read of a page.

@@ -5,6 +5,7 @@ pub mod exposition;
 mod iterations;
 pub mod page;
 mod scrape;
+mod steps;
 mod tally;
 
 pub use scrape::Scraper;

@@ -8,6 +8,7 @@ use gpuprod_snapshot::{Missing, Reading};
 
 use super::aliases::{self, ENGINES, Name, Row, Rule, Signal};
 use super::exposition::{Labels, Line, SAMPLES, Sample, lines};
+use super::steps::Steps;
 use super::tally::Tally;
 
 /// Lines kept between the two looks at a page: which engine, then which signals.
@@ -25,6 +26,11 @@ const TEXT: usize = 256;
 /// # Errors
 /// The reason and the words when this is no metrics page at all.
 pub fn read(text: &str) -> Result<Engine, (Missing, String)> {
+    read_as(text, None)
+}
+
+/// The same of a page that is known to be a training job's, whose counter of steps has this name.
+pub(super) fn read_as(text: &str, steps: Option<&str>) -> Result<Engine, (Missing, String)> {
     if text.trim().is_empty() {
         return Err((Missing::Malformed, "empty body".into()));
     }
@@ -59,8 +65,8 @@ pub fn read(text: &str) -> Result<Engine, (Missing, String)> {
     }
     let mut engine = blank(Missing::Unsupported);
     engine.page = Reading::Value(size);
-    let mut sheet = Sheet::default();
-    if let Some(known) = ENGINES.get(kind) {
+    let mut sheet = Sheet { steps: Steps::new(steps), ..Sheet::default() };
+    if let Some(known) = ENGINES.get(kind).filter(|_| steps.is_none()) {
         engine.kind = Reading::Value(known.kind.clone());
         sheet.rows = known.rows.iter().map(Entry::new).collect();
     }
@@ -115,6 +121,7 @@ struct Sheet {
     rows: Vec<Entry>,
     models: BTreeSet<String>,
     started: Option<f64>,
+    steps: Steps,
     sleep: Option<SleepState>,
     blocks: Option<u64>,
 }
@@ -255,6 +262,7 @@ fn bound(le: &str, unit: f64) -> Option<u64> {
 
 impl Sheet {
     fn declare(&mut self, family: &str) {
+        self.steps.declare(family);
         for entry in &mut self.rows {
             for (name, cell) in entry.row.names.iter().zip(&mut entry.cells) {
                 // OpenMetrics declares a counter without its `_total`.
@@ -266,7 +274,7 @@ impl Sheet {
 
     fn add(&mut self, sample: &Sample<'_>) {
         let plain = aliases::plain(sample.name);
-        let mut ours = false;
+        let mut ours = self.steps.add(sample);
         for entry in &mut self.rows {
             ours |= entry.add(plain, sample);
         }
@@ -316,6 +324,7 @@ impl Sheet {
             let started = from_f64(started * NANOS).map(Nanos);
             engine.started = Reading::from_option(started, Missing::Malformed);
         }
+        self.steps.write(engine);
         engine.sleep = Reading::from_option(self.sleep, Missing::Unsupported);
         engine.kv_capacity_tokens = Reading::from_option(self.blocks, Missing::Unsupported);
         for entry in &self.rows {

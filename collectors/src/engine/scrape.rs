@@ -6,14 +6,14 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use gpuprod_snapshot::engine::{Engine, Engines};
+use gpuprod_snapshot::engine::{Engine, EngineKind, Engines};
 use reqwest::header::{ACCEPT, HeaderValue};
 use reqwest::{Client, StatusCode, Url};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use super::page;
-use crate::{CollectError, Collector, Focus, Host, Missing, Part, Source, now};
+use crate::{CollectError, Collector, Focus, Host, Missing, Part, Reading, Source, now};
 
 /// A page that takes longer is late; an engine answers from the same loop that serves its requests.
 const PATIENCE: Duration = Duration::from_millis(800);
@@ -37,6 +37,10 @@ struct Target {
     /// As it is shown: without credentials and without a query, and no two alike.
     shown: String,
     url: Result<Url, String>,
+    /// The name of its counter of steps, where the operator gives one.
+    steps: Option<String>,
+    /// Its last page was a training job's: it stays one while it cannot be read.
+    trains: bool,
 }
 
 /// The collector's own loop on its own thread.
@@ -78,8 +82,15 @@ impl Collector for Scraper {
             Some(net) => net,
             None => Net::open(&self.targets)?,
         };
-        let engines = net.fetch_all(&self.targets);
+        let mut engines = net.fetch_all(&self.targets);
         self.net = Some(net);
+        for (engine, target) in engines.iter_mut().zip(&mut self.targets) {
+            if engine.page.get().is_some() {
+                target.trains = engine.trains();
+            } else if target.trains || target.steps.is_some() {
+                engine.kind = Reading::Value(EngineKind::Trainer);
+            }
+        }
         Ok(Part::Engine(Engines { engines }))
     }
 }
@@ -92,15 +103,27 @@ impl Target {
             _ if text.contains('@') => Err("not a URL of http or https".to_owned()),
             other => Err(format!("not a URL of http or https: {}", page::short(other))),
         });
+        let mut this = Self { shown: String::new(), url: Err(String::new()), steps: None, trains: false };
         match url {
             Ok(mut url) => {
                 if url.path() == "/" {
                     url.set_path("/metrics");
                 }
-                Self { shown: without_secrets(text, &url), url: Ok(url) }
+                this.shown = without_secrets(text, &url);
+                // With an `@` in it, it is most likely the end of a password, and nobody's name.
+                let named = url.fragment().filter(|name| !name.contains('@')).map(super::steps::name).transpose();
+                url.set_fragment(None);
+                this.url = named.map(|name| {
+                    this.steps = name;
+                    url
+                });
             }
-            Err(why) => Self { shown: page::short(&after_credentials(text)), url: Err(why) },
+            Err(why) => {
+                this.shown = page::short(&after_credentials(text));
+                this.url = Err(why);
+            }
         }
+        this
     }
 }
 
@@ -168,6 +191,7 @@ impl Net {
             for (index, target) in targets.iter().enumerate() {
                 // Stands if the task breaks; it never should.
                 engines.push(unread(Missing::Malformed, "the request broke off"));
+                let steps = target.steps.clone();
                 let (url, client) = match (&target.url, &self.tls) {
                     (Err(why), _) => {
                         engines[index] = unread(Missing::Malformed, why);
@@ -180,7 +204,7 @@ impl Net {
                     }
                     (Ok(url), _) => (url.clone(), self.plain.clone()),
                 };
-                tasks.spawn(async move { (index, ask(&client, url).await) });
+                tasks.spawn(async move { (index, ask(&client, url, steps.as_deref()).await) });
             }
             while let Some(done) = tasks.join_next().await {
                 if let Ok((index, engine)) = done
@@ -201,11 +225,11 @@ fn unread(missing: Missing, why: &str) -> Engine {
     Engine { at: now::boottime(), why: page::short(why), ..page::blank(missing) }
 }
 
-async fn ask(client: &Client, url: Url) -> Engine {
+async fn ask(client: &Client, url: Url, steps: Option<&str>) -> Engine {
     let fetched = tokio::time::timeout(PATIENCE, fetch(client, url)).await;
     let at = now::boottime();
     let read = match fetched {
-        Ok(Ok(text)) => page::read(&text),
+        Ok(Ok(text)) => page::read_as(&text, steps),
         Ok(Err(failure)) => Err(failure),
         Err(_) => Err((Missing::TimedOut, format!("timed out after {} ms", PATIENCE.as_millis()))),
     };

@@ -29,8 +29,11 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
     let engine = unit.engine.map_or(unit.name.as_str(), |engine| engine.url.as_str());
     if let Some(deviation) = &unit.deviation {
         let percent = |value: f64| value * 100.0;
-        let what =
-            if unit.engine.is_some() { "token rate, of its own normal" } else { "pace of the GPU, of its own normal" };
+        let what = match unit.weight.source {
+            _ if unit.engine.is_some() => "token rate, of its own normal",
+            crate::WeightSource::Steps => "step rate, of its own normal",
+            _ => "pace of the GPU, of its own normal",
+        };
         let scaled = Deviation {
             value: percent(deviation.value),
             normal: percent(deviation.normal),
@@ -42,6 +45,9 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
     }
     if let Some(rate) = unit.signals.and_then(crate::signals::EngineSignals::rate) {
         evidence.push(Evidence::plain("token rate", engine, rate, "tok/s"));
+    }
+    if let (Some(page), Some(rate)) = (unit.trainer.page, unit.usage.block.steps) {
+        evidence.push(plain("steps", &page.url, rate, "steps/s"));
     }
     if let Some(util) = unit.util {
         evidence.push(Evidence::plain("utilization", &unit.name, util * 100.0, "%"));

@@ -4,6 +4,7 @@ pub(crate) mod host;
 pub(crate) mod owner;
 pub(crate) mod pcie;
 pub(crate) mod peers;
+pub(crate) mod trainer;
 mod workload;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,7 @@ use crate::node::NodeJudgement;
 use crate::signals::{EngineSignals, Signals};
 use crate::state;
 use crate::usage::Usage;
-use crate::{Bucket, Class, Holder, Part, UnitId, Weight, WeightSource};
+use crate::{Bucket, Cause, Class, Holder, Part, UnitId, Weight, WeightSource};
 
 pub(crate) mod device;
 
@@ -49,6 +50,10 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) util: Option<f64>,
     pub(crate) engine: Option<&'a Engine>,
     pub(crate) signals: Option<&'a EngineSignals>,
+    /// The training job's page and steps, where there is no engine.
+    pub(crate) trainer: trainer::Trainer<'a>,
+    /// Which workload it has, for what is learnt of it.
+    pub(crate) workload: Option<u64>,
     pub(crate) demand: Demand,
     pub(crate) weight: Weight,
     /// Progress of the last block against its own normal.
@@ -150,7 +155,15 @@ impl UnitFacts<'_> {
         let paused = self.signals.is_some_and(EngineSignals::pauses)
             && matches!(self.demand, Demand::Present { waiting: 0, .. });
         let demand = if paused { Demand::Met } else { self.demand };
+        // A job that steps has work: what it does less than its normal is lost.
+        if self.weight.source == WeightSource::Steps && self.trainer.steps() {
+            return Bucket::Lost(Cause::Unexplained);
+        }
         state::rest(demand, self.class(), self.ownership.class.is_some())
+    }
+    /// Whether it has work: requests, or steps that are made.
+    pub(crate) fn wanted(&self) -> bool {
+        matches!(self.demand, Demand::Present { .. }) || self.trainer.steps()
     }
     pub(crate) fn deficit(&self) -> f64 {
         self.weight.w.rest().as_fraction()

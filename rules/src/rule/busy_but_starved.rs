@@ -4,7 +4,6 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::{Claim, Outcome, Text, View};
-use crate::facts::Demand;
 use crate::policy::table::thresholds;
 use crate::{Cause, Micro, Part, Severity, WeightSource, attribution};
 
@@ -31,24 +30,25 @@ pub(super) const TEXT: Text = Text {
             is visible only as missing demand.",
 };
 
-/// Needs a progress source (an engine's tokens): utilization alone cannot tell work from waiting.
+/// Needs a progress source (an engine's tokens, a job's steps): utilization alone cannot tell work from waiting.
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let unit = view.unit;
-    if unit.engine.is_none() {
-        return Outcome::Unsupported("no engine is linked to this GPU: give its metrics page with --engine URL".into());
+    if unit.engine.is_none() && unit.trainer.page.is_none() {
+        return Outcome::Unsupported(
+            "no engine or training job is linked to this GPU: give its metrics page with --engine URL".into(),
+        );
     }
     let Some(util) = unit.util else {
         return Outcome::Suspended("no utilization is read".into());
     };
-    let (Some(deviation), WeightSource::Tokens) = (&unit.deviation, unit.weight.source) else {
+    let (Some(deviation), WeightSource::Tokens | WeightSource::Steps) = (&unit.deviation, unit.weight.source) else {
         return Outcome::Suspended("the workload's own normal is not learnt yet".into());
     };
     let floor = if view.active { view.policy.starved_clear } else { view.policy.starved_warn };
     let starved = unit.deficit() >= floor.as_fraction() && unit.deficit_since.is_some();
     let busy = util >= view.policy.busy_but_starved.busy_util.as_fraction();
-    let wanted = matches!(unit.demand, Demand::Present { .. });
     // A throttled GPU is slow by its own clocks: that is another rule's finding.
-    if !(starved && busy && wanted) || unit.throttled {
+    if !(starved && busy && unit.wanted()) || unit.throttled {
         return Outcome::Silent;
     }
     if !view.active && !attribution::deviates(deviation, view) {

@@ -19,7 +19,7 @@ pub(super) const TEXT: Text = Text {
               energy stands still under power (without it: power, temperature, clock and bytes) for frozen_ns. \
               dead_utilization: utilization 0 while the silicon works, for frozen_ns. ghost_utilization: utilization of 90 % \
               and more without process, memory and power, for ghost_ns. page_dead: the engine's page is silent for page_ns \
-              while its GPU works. Warnings. Information: provenance_conflict, tokens and GPM contradict each other by \
+              while its GPU works. Warnings. Information: provenance_conflict, tokens or steps and GPM contradict each other by \
               more than four tenths for conflict_ns; coverage, the GPU was read in less than coverage of the last ten \
               minutes.",
     silent: "A GPU without GPM; an engine that restarts or loads; a page that is silent while the GPU does nothing (that is \
@@ -42,7 +42,7 @@ thresholds! {
         ghost_ns: Nanos = Nanos::from_secs(60), Nanos::from_secs(5)..=Nanos::from_secs(3_600);
         /// An engine's page must be silent for so long while the GPU works: a busy server answers late at times.
         page_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
-        /// Tokens and GPM must contradict each other for so long.
+        /// Tokens or steps and GPM must contradict each other for so long; from then on steps are not believed.
         conflict_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
         /// Utilization or activity, in millionths, from which a GPU works though its engine's page is silent.
         works: Part = Part(100_000), Part(0)..=Part::ONE;
@@ -80,7 +80,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Claim(claim);
     }
     if let Some(since) = unit.device.conflict.filter(|since| now.saturating_sub(*since) >= thresholds.conflict_ns) {
-        let summary = format!("{}: its engine's tokens and its own activity contradict each other", unit.name);
+        let counted = if unit.trainer.page.is_some() { "job's steps" } else { "engine's tokens" };
+        let summary = format!("{}: its {counted} and its own activity contradict each other", unit.name);
         let advice = "tokens stand still and the silicon works: recomputed or thrown-away work, or a page that lies; the other way round: the driver's activity counters";
         let claim = claim(view, "provenance_conflict", &unit.name, since, summary, advice);
         return Outcome::Claim(Claim { severity: Severity::Info, ..claim });

@@ -28,6 +28,11 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
+    /// Whether a burst goes on.
+    pub(crate) const fn writes(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// Takes in a tick: bytes per second that the workload writes, and the productive part of its GPU. Whether this is
     /// a checkpoint now. Longer than `longest` is none.
     pub(crate) fn step(&mut self, now: Nanos, written: Option<f64>, w: Option<f64>, longest: Nanos) -> bool {

@@ -54,7 +54,7 @@ impl Signals {
         let Some((old, new, _)) = window.pair(|tick| &tick.engine) else {
             return;
         };
-        for engine in &new.engines {
+        for engine in new.engines.iter().filter(|engine| !engine.trains()) {
             let Some(before) = old.engines.iter().find(|before| before.url == engine.url) else {
                 continue;
             };

@@ -18,12 +18,14 @@ pub(crate) mod checkpoints;
 pub(crate) mod device;
 pub(crate) mod engine_load;
 mod engines;
+pub(crate) mod evals;
 pub(crate) mod exact;
 pub(crate) mod host;
 pub(crate) mod node;
 pub(crate) mod own;
 pub(crate) mod pcie;
 pub(crate) mod sharing;
+pub(crate) mod steps;
 mod storage;
 mod work;
 
@@ -39,6 +41,9 @@ pub(crate) struct Signals {
     /// By URL.
     #[serde(with = "entries")]
     pub(crate) engines: BTreeMap<String, EngineSignals>,
+    /// Training jobs that count their steps, by URL.
+    #[serde(default, with = "entries")]
+    pub(crate) steps: BTreeMap<String, steps::StepSignals>,
     /// By disk.
     #[serde(with = "entries")]
     pub(crate) disks: BTreeMap<String, StorageSignals>,
@@ -81,9 +86,18 @@ pub(crate) struct Suspect {
     /// Utilization of the busiest GPU of an engine in the last block.
     #[serde(default)]
     pub(crate) busy: BTreeMap<String, f64>,
+    /// Training jobs that count their steps: whether they may be learnt from.
+    #[serde(default)]
+    pub(crate) steps: BTreeMap<String, steps::Lesson>,
     /// Cgroups of workloads likewise.
     #[serde(default)]
     pub(crate) workloads: BTreeSet<String>,
+}
+
+impl Suspect {
+    fn lesson(&self, url: &str) -> steps::Lesson {
+        self.steps.get(url).copied().unwrap_or_default()
+    }
 }
 
 impl Signals {
@@ -103,10 +117,14 @@ impl Signals {
         self.pcie.update(window, tick);
         if tick.engine.is_some() {
             self.engines(window, policy);
+            self.trainers(window, suspect, policy);
         }
         let now = tick.stamp.boottime;
         for engine in self.engines.values_mut() {
             engine.book(now);
+        }
+        for (url, steps) in &mut self.steps {
+            steps.book(now, suspect.lesson(url), policy);
         }
         if tick.block.is_some() {
             self.storage(window);
@@ -118,6 +136,18 @@ impl Signals {
         self.host.update(window, tick);
     }
 
+    fn trainers(&mut self, window: &Window, suspect: &Suspect, policy: &Policy) {
+        let Some(pages) = window.last.engine.as_ref().and_then(|sample| sample.value.get()) else { return };
+        for page in pages.engines.iter().filter(|page| page.trains() && page.steps.get().is_some()) {
+            if !self.steps.contains_key(&page.url) {
+                self.steps.insert(page.url.clone(), steps::StepSignals::default());
+            }
+            if let Some(steps) = self.steps.get_mut(&page.url) {
+                steps.read(page, suspect.lesson(&page.url), policy);
+            }
+        }
+    }
+
     /// Keeps every own normal and drops the present ([`crate::baseline::Track::rest`]).
     pub(crate) fn rest(&mut self) {
         self.block = None;
@@ -126,6 +156,7 @@ impl Signals {
         self.node.rest();
         self.host.rest();
         self.engines.values_mut().for_each(EngineSignals::rest);
+        self.steps.values_mut().for_each(steps::StepSignals::rest);
         self.load.values_mut().for_each(engine_load::EngineLoad::rest);
         for storage in self.disks.values_mut().chain(self.arrays.values_mut()).chain(self.mounts.values_mut()) {
             storage.rest();
@@ -139,6 +170,9 @@ impl Signals {
         self.host.close(start, suspect, policy);
         for (url, engine) in &mut self.engines {
             engine.close(start, !suspect.engines.contains(url), suspect.busy.get(url).copied(), policy);
+        }
+        for (url, steps) in &mut self.steps {
+            steps.close(start, suspect.lesson(url), policy);
         }
         for (url, load) in &mut self.load {
             load.close(start, !suspect.engines.contains(url), policy);

@@ -29,6 +29,7 @@ impl Knobs {
             mem_grows: 0.0,
             capacity: 0.0,
             h2d: 2e9,
+            step: 0.0,
         }
     }
 }
@@ -59,6 +60,7 @@ const KNOBS: &[Knob] = &[
     ("maps", Unit::BytesPerSecond, |k| &mut k.maps),
     ("mem_grows", Unit::BytesPerSecond, |k| &mut k.mem_grows),
     ("h2d", Unit::BytesPerSecond, |k| &mut k.h2d),
+    ("step", Unit::Latency, |k| &mut k.step),
     ("capacity", Unit::TokensPerSecond, |k| &mut k.capacity),
 ];
 

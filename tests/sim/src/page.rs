@@ -1,4 +1,4 @@
-//! The text that a vLLM engine of the V1 generation serves at `/metrics`.
+//! The text that a vLLM engine of the V1 generation serves at `/metrics`, and a training job that counts its steps.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,25 @@ pub fn respond(tick: &Tick, url: &str) -> Option<String> {
 /// Family, its kind, and its value.
 type Row<'a> = (&'static str, &'static str, &'a Reading<u64>);
 
+/// As Python's prometheus_client writes `Counter("gpuprod_steps", …, ["model"])`.
+fn respond_trainer(engine: &Engine) -> String {
+    let mut text = String::new();
+    if let Some(started) = engine.started.get() {
+        family(&mut text, "process_start_time_seconds", "gauge");
+        let _ = writeln!(text, "process_start_time_seconds {}", decimal(*started));
+    }
+    let model = engine.model.get().map_or("unknown", String::as_str);
+    family(&mut text, "gpuprod_steps_total", "counter");
+    if let Some(steps) = engine.steps.get() {
+        let _ = writeln!(text, "gpuprod_steps_total{{model=\"{model}\"}} {steps}.0");
+    }
+    text
+}
+
 pub(crate) fn respond_engine(engine: &Engine) -> String {
+    if engine.trains() {
+        return respond_trainer(engine);
+    }
     let mut text = String::new();
     let model = engine.model.get().map_or("unknown", String::as_str);
     let labels = format!("engine=\"0\",model_name=\"{model}\"");

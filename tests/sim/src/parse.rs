@@ -198,13 +198,13 @@ fn work(s: &mut Scenario, words: &mut Words, engine: bool) -> Result<(), ParseEr
         match key.as_str() {
             "gpus" | "gpu" => work.gpus = words.gpus(s.gpus.count)?,
             "traffic" if engine => work.traffic = Some(crate::engine_sim::Traffic::read(words)?),
-            "model" if engine => work.model = words.take("the model")?,
+            "model" => work.model = words.take("the model")?,
             "cgroup" => work.cgroup = Some(words.take("a path")?),
             "listens" if !engine => {
                 let port = whole(words.number("the port", Unit::Count)?);
                 work.listens = Some(u16::try_from(port).map_err(|_| words.error("no such port"))?);
             }
-            "port" if engine => {
+            "port" => {
                 let port = whole(words.number("the port", Unit::Count)?);
                 work.port = Some(u16::try_from(port).map_err(|_| words.error("no such port"))?);
             }
@@ -218,6 +218,12 @@ fn work(s: &mut Scenario, words: &mut Words, engine: bool) -> Result<(), ParseEr
                 }
             },
         }
+    }
+    // Whoever counts steps shows them on a page.
+    if !engine && work.knobs.step > 0.0 {
+        work.port = work.port.or(Some(8000 + next));
+    } else if !engine && work.port.is_some() {
+        return Err(words.error("a job without `step` has no page: `listens PORT` is a port without one"));
     }
     s.works.push(work);
     Ok(())

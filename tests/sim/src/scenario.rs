@@ -81,7 +81,7 @@ pub struct Work {
     pub name: String,
     /// Its GPUs.
     pub gpus: Vec<usize>,
-    /// Port of its metrics page, for an engine.
+    /// Port of its metrics page, for an engine or a job that counts its steps.
     pub port: Option<u16>,
     /// Name of the served model.
     pub model: String,
@@ -93,6 +93,14 @@ pub struct Work {
     pub traffic: Option<Traffic>,
     /// What it does at the start.
     pub knobs: Knobs,
+}
+
+impl Work {
+    /// Whether it is a job whose page counts its steps.
+    #[must_use]
+    pub fn counts_steps(&self) -> bool {
+        self.port.is_some() && self.knobs.step > 0.0
+    }
 }
 
 /// What can be set of a workload, also later by `at … set`.
@@ -142,6 +150,9 @@ pub struct Knobs {
     pub maps: f64,
     /// Bytes by which its memory on each GPU grows in a second.
     pub mem_grows: f64,
+    /// Seconds that a training step takes at full speed; zero: it makes none. A job that has it at the start serves a page
+    /// that counts its steps.
+    pub step: f64,
     /// Bytes per second that its work at full speed copies to each GPU.
     pub h2d: f64,
 }

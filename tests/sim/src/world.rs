@@ -63,6 +63,8 @@ pub(crate) struct Job {
     /// Its start, seconds of the scenario; before it for the first one.
     pub(crate) started: i64,
     pub(crate) generated: f64,
+    /// Training steps that are done.
+    pub(crate) steps: f64,
     pub(crate) prompt: f64,
     pub(crate) finished: f64,
     pub(crate) preempted: f64,
@@ -150,6 +152,7 @@ impl<'a> World<'a> {
             generation: 0,
             started,
             generated: 0.0,
+            steps: 0.0,
             prompt: 0.0,
             finished: 0.0,
             preempted: 0.0,
@@ -249,7 +252,7 @@ impl<'a> World<'a> {
         let resets = scenario.resets(work, self.second);
         if resets != job.resets {
             job.resets = resets;
-            (job.generated, job.prompt, job.finished, job.preempted) = (0.0, 0.0, 0.0, 0.0);
+            (job.generated, job.prompt, job.finished, job.preempted, job.steps) = (0.0, 0.0, 0.0, 0.0, 0.0);
             for hist in [&mut job.ttft, &mut job.itl, &mut job.e2e, &mut job.queue] {
                 *hist = Hist::default();
             }
@@ -264,6 +267,7 @@ impl<'a> World<'a> {
         let turned = speed * job.pace.slower_code;
         job.done = match job.simulate(self.second, turned, demand, asleep) {
             Some(share) => Some(Done { useful: share * turned, possible: if job.is_asked() { factor } else { share } }),
+            None if work.counts_steps() => Some(job.step(work, turned, factor)),
             None => {
                 job.turn_out(turned);
                 work.port.map(|_| tokens(work, &job.knobs, turned, factor))

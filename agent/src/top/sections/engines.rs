@@ -42,6 +42,14 @@ fn line(engine: &Engine, view: &View) -> Line<'static> {
         .map_or_else(|| "?".to_owned(), |usage| format!("{:.0} %", usage.as_fraction() * 100.0));
     let (speed, off) = speed(engine, view);
     let style = if off { paint::off(view) } else { ratatui::style::Style::new() };
+    if engine.trains() {
+        let steps = engine.steps.copied().map_or_else(|| "? steps".to_owned(), |steps| format!("{steps} steps"));
+        return Line::from(vec![
+            Span::raw(format!("{kind} {place}  ")),
+            Span::styled(speed, style),
+            Span::raw(format!("  {steps}")),
+        ]);
+    }
     Line::from(vec![
         Span::raw(format!("{kind} {place}  ")),
         Span::styled(speed, style),
@@ -53,13 +61,24 @@ fn line(engine: &Engine, view: &View) -> Line<'static> {
 fn speed(engine: &Engine, view: &View) -> (String, bool) {
     let tokens = tokens(engine, view).map(|rate| format!("{} tok/s", number(rate.round())));
     let work = view.vital(VitalKind::Work, &engine.url);
+    let pace = view.vital(VitalKind::Steps, &engine.url).and_then(|(value, ..)| value);
+    let tokens = tokens.or_else(|| pace.map(pace_of));
     let rate =
         tokens.or_else(|| work.and_then(|(value, ..)| value).map(|value| format!("{} work/s", number(value.round()))));
-    let rate = rate.unwrap_or_else(|| "? tok/s".to_owned());
+    let rate = rate.unwrap_or_else(|| if engine.trains() { "no step yet" } else { "? tok/s" }.to_owned());
     match view.vital(VitalKind::Progress, &engine.url) {
         Some((Some(part), ..)) => (format!("{rate} = {:.0} % of normal", part * 100.0), part < OFF),
         Some((None, _, n)) => (format!("{rate} (normal: learning, {n})"), false),
         None => (rate, false),
+    }
+}
+
+/// Steps take from milliseconds to minutes.
+fn pace_of(pace: f64) -> String {
+    match pace {
+        ..=0.0 => "no steps".to_owned(),
+        ..1.0 => format!("a step in {:.1} s", 1.0 / pace),
+        _ => format!("{pace:.1} steps/s"),
     }
 }
 

@@ -57,6 +57,13 @@ fn evidence(view: &View<'_>, onset: Nanos) -> Vec<Evidence> {
     }
     evidence.extend(block.links.map(|rate| Evidence::plain("PCIe and NVLink traffic", name, rate / 1e6, "MB/s")));
     evidence.extend(block.cpus.map(|cpus| Evidence::plain("CPUs that the workload uses", name, cpus, "CPUs")));
+    if let (Some(page), Some(since)) =
+        (unit.trainer.page, unit.trainer.signals.and_then(|steps| steps.since(view.host.now)))
+    {
+        let usual = unit.trainer.signals.and_then(|steps| steps.step(view.policy));
+        let usual = usual.map_or_else(String::new, |step| format!(" (usually one in {} s)", Micro::from_f64(step)));
+        evidence.push(Evidence::plain(format!("since its job last made a step{usual}"), &page.url, since, "s"));
+    }
     let since = view.host.now.saturating_sub(onset).as_secs_f64();
     evidence.push(Evidence::plain("since anything last moved", name, since, "s"));
     if let Some(job) = &unit.job {

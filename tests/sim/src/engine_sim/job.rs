@@ -41,6 +41,13 @@ impl Job {
         (self.knobs.running, self.knobs.waiting, self.knobs.kv) = (gauges.running, gauges.waiting, gauges.kv);
     }
 
+    /// One second of a training job that counts its steps.
+    pub(crate) fn step(&mut self, work: &Work, speed: f64, factor: f64) -> Done {
+        let steps = if self.knobs.step > 0.0 { speed / self.knobs.step } else { 0.0 };
+        self.steps += steps;
+        Done { useful: steps * work.knobs.step, possible: factor }
+    }
+
     /// One second by the knobs.
     pub(crate) fn turn_out(&mut self, speed: f64) {
         let knobs = &mut self.knobs;

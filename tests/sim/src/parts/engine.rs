@@ -34,9 +34,17 @@ pub(crate) fn engines(world: &World<'_>, at: Nanos, unix: impl Fn(i64) -> Nanos)
     let engines = all.filter_map(|(work, job)| {
         let url = format!("http://127.0.0.1:{}/metrics", work.port?);
         Some(match job.pace.serves() {
+            true if work.counts_steps() => trainer(work, job, url, at, unix(job.started)),
             true => engine(work, job, url, at, unix(job.started)),
             false if job.pace.times_out() => absent(url, at, Missing::TimedOut, "no answer in time"),
             false => absent(url, at, Missing::Gone, "refused"),
+        })
+        .map(|mut page| {
+            // Whoever has read a job's page once knows whose it is.
+            if work.counts_steps() {
+                page.kind = EngineKind::Trainer.into();
+            }
+            page
         })
     });
     Engines { engines: engines.collect() }
@@ -69,19 +77,31 @@ fn engine(work: &Work, job: &Job, url: String, at: Nanos, started: Nanos) -> Eng
         queue_time: job.queue.show().into(),
         ..Engine::default()
     };
-    let text = page::respond_engine(&engine);
-    let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+    engine.page = size(&engine);
     engine.names = NAMES.iter().map(|name| (*name).to_owned()).collect();
     if job.swapped.is_some() {
         engine.names.insert(2, "swapped=vllm:num_requests_swapped".into());
     }
-    engine.page = PageSize {
-        bytes: u64::try_from(text.len()).unwrap_or(0),
-        samples: u64::try_from(samples).unwrap_or(0),
-        bad_lines: 0,
-    }
-    .into();
     engine
+}
+
+/// A training job's page.
+fn trainer(work: &Work, job: &Job, url: String, at: Nanos, started: Nanos) -> Engine {
+    let mut page = absent(url, at, Missing::Unsupported, "");
+    page.kind = EngineKind::Trainer.into();
+    page.model = work.model.clone().into();
+    page.started = started.into();
+    page.steps = whole(job.steps.floor()).into();
+    page.names = vec!["steps=gpuprod_steps_total".into()];
+    page.page = size(&page);
+    page
+}
+
+fn size(engine: &Engine) -> Reading<PageSize> {
+    let text = page::respond_engine(engine);
+    let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+    let count = |count: usize| u64::try_from(count).unwrap_or(0);
+    PageSize { bytes: count(text.len()), samples: count(samples), bad_lines: 0 }.into()
 }
 
 /// Nobody listens, or nobody answers: nothing is known, for one reason.
