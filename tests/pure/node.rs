@@ -89,6 +89,8 @@ fn engine() -> Engine {
         requests_success: 5.into(),
         prefix_queries: 1.into(),
         prefix_hits: 1.into(),
+        // No engine has them: the page of a training job does.
+        steps: 1.into(),
         ttft: histogram(),
         itl: histogram(),
         e2e: histogram(),
