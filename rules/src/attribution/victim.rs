@@ -47,7 +47,7 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
         evidence.push(Evidence::plain("token rate", engine, rate, "tok/s"));
     }
     if let (Some(page), Some(rate)) = (unit.trainer.page, unit.usage.block.steps) {
-        evidence.push(plain("steps", &page.url, rate, "steps/s"));
+        evidence.push(Evidence::plain("steps", &page.url, rate, "steps/s"));
     }
     if let Some(util) = unit.util {
         evidence.push(Evidence::plain("utilization", &unit.name, util * 100.0, "%"));
