@@ -17,7 +17,6 @@ use crate::facts::UnitFacts;
 use crate::gather::Gather;
 use crate::hold::Holds;
 use crate::ledger::tenants;
-use crate::tenancy::Origin;
 use crate::{Bucket, Cause, External, Part, RuleId, UnitJudgement, merge};
 
 /// A use by tenant, in whatever unit its resource has.
@@ -85,10 +84,7 @@ impl Gather<'_> {
         let mut uses = Uses::new();
         for cgroup in &new.cgroups {
             let Some(used) = before.get(cgroup.path.as_str()).and_then(|before| read(before, cgroup)) else { continue };
-            let job = cgroup.owner.slurm_job.as_ref().or(cgroup.owner.pod_uid.as_ref());
-            let note = job.and_then(|job| self.notes.iter().find(|note| note.job == *job));
-            let origin = Origin { cgroup: &cgroup.path, owner: Some(&cgroup.owner), note, uid: None };
-            *uses.entry(self.tenancy.tenant(origin)).or_default() += used;
+            *uses.entry(self.tenant_of(cgroup)).or_default() += used;
         }
         Some(uses)
     }

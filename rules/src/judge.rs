@@ -20,7 +20,7 @@ use crate::unit::{Units, settle};
 use crate::window::Window;
 use crate::{
     Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, externality, join, merge, peers, serving,
-    vital,
+    tenant_io, vital,
 };
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
@@ -195,6 +195,7 @@ impl Judge {
             findings,
             rules: reports,
             probes,
+            io: if tick.cgroup.is_some() { tenant_io::of(&gather) } else { Vec::new() },
             serving: serving::all(&self.signals, (engines, &facts), now.boottime, &self.policy),
             vitals: vital::all(&self.signals, now.boottime, &self.policy),
             node,

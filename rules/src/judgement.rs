@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::Stamp;
-use gpuprod_snapshot::units::Nanos;
+use gpuprod_snapshot::units::{Bytes, Millijoules, Milliwatts, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::node::NodeJudgement;
@@ -64,6 +64,9 @@ pub struct Judgement {
     /// Engines as capacity planning sees them.
     #[serde(default)]
     pub serving: Vec<Serving>,
+    /// What tenants read and wrote since the sample of the cgroups before; only when there is a new one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub io: Vec<TenantIo>,
     /// The node as a whole.
     #[serde(default)]
     pub node: NodeJudgement,
@@ -112,6 +115,34 @@ pub struct UnitJudgement {
     /// Of what was lost to a cause, what another tenant's use has caused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<External>,
+    /// What the whole GPU of the unit draws, the same for all units of it; none where nothing tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meter: Option<Meter>,
+}
+
+/// What tells the energy of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Meter {
+    /// The driver's counter.
+    #[serde(rename = "counter_mj")]
+    Counter(Millijoules),
+    /// Board power, of a GPU without a counter.
+    #[serde(rename = "power_mw")]
+    Power(Milliwatts),
+}
+
+/// What a tenant read from storage and wrote there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TenantIo {
+    /// Who; none when that has no name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Bytes read.
+    #[serde(rename = "read_bytes")]
+    pub read: Bytes,
+    /// Bytes written.
+    #[serde(rename = "written_bytes")]
+    pub written: Bytes,
 }
 
 /// Who carries a part of a loss.

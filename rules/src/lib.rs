@@ -36,6 +36,7 @@ mod shared;
 mod signals;
 mod state;
 mod tenancy;
+mod tenant_io;
 mod unit;
 mod usage;
 mod vital;
@@ -46,8 +47,8 @@ mod words;
 
 pub use judge::Judge;
 pub use judgement::{
-    Evidence, External, Finding, Holder, Judgement, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity, UnitId,
-    UnitJudgement,
+    Evidence, External, Finding, Holder, Judgement, Meter, Normal, Probe, Rejected, RuleReport, RuleStatus, Severity,
+    TenantIo, UnitId, UnitJudgement,
 };
 pub use ledger::Ledger;
 pub use number::{Micro, Part};

@@ -414,6 +414,7 @@ pub(crate) fn settle<'a>(
             tenants: facts.ownership.shared(),
             model: unit.model.clone(),
             external: Vec::new(),
+            meter: facts.gpu.and_then(crate::ledger::energy::meter),
         });
     }
     judged

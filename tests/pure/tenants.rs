@@ -34,6 +34,7 @@ fn unit(id: &str, gpu: &str, slices: (u32, u32), tenants: &[(Option<String>, Par
         tenants: tenants.to_vec(),
         model: None,
         external: vec![],
+        meter: None,
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::gpu::{Gpu, GpuProcess};
-use gpuprod_snapshot::tenant::{JobNote, JobState};
+use gpuprod_snapshot::tenant::{Cgroup, JobNote, JobState};
 use gpuprod_snapshot::units::{Nanos, to_f64};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,13 @@ impl Gather<'_> {
 
     fn note(&self, job: &str) -> Option<&JobNote> {
         self.notes.iter().find(|note| note.job == job)
+    }
+
+    /// Whose a cgroup is; none when that cannot be told.
+    pub(crate) fn tenant_of(&self, cgroup: &Cgroup) -> Option<String> {
+        let job = cgroup.owner.slurm_job.as_ref().or(cgroup.owner.pod_uid.as_ref());
+        let note = job.and_then(|job| self.note(job));
+        self.tenancy.tenant(Origin { cgroup: &cgroup.path, owner: Some(&cgroup.owner), note, uid: None })
     }
 
     /// Whose the unit is now. While the driver says nothing, whose it was.

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use super::energy::Energy;
 use super::external::ExternalShare;
 use super::split;
 use super::tenants::{self, Roll, TenantShare};
@@ -28,6 +29,9 @@ pub struct Account {
     pub model: Option<String>,
     /// Replaced by other units of its GPU: nothing is booked any more, the figures stay.
     pub retired: bool,
+    /// Energy of its GPU, as far as it is the unit's.
+    #[serde(skip_serializing_if = "Energy::is_none")]
+    pub energy: Energy,
     /// Its figures, one set per size that it had, in the order in which the sizes came.
     pub shares: Vec<Share>,
 }

@@ -8,6 +8,7 @@
 //! - No figure ever decreases, across restarts too; an account is never removed.
 //! - Its tenants and what belongs to nobody sum to its buckets, to the slice-nanosecond.
 //! - What one tenant's use has cost another is never more than what was lost to that cause.
+//! - The energy of a GPU's units is what its counter gained, and that of a unit's tenants and of nobody is the unit's.
 //! - A part is between zero and one, whatever the judgement says.
 //! - The order of units and of parts does not matter: same judgements, same bytes.
 //! - Saved, loaded and continued is the same as never having stopped.
@@ -30,8 +31,10 @@
 //!   still. If the unit ever comes back, it begins again at that instant, on top of its old figures.
 
 mod account;
+pub mod energy;
 pub mod external;
 mod interval;
+mod io;
 mod split;
 pub mod tenants;
 
@@ -46,7 +49,7 @@ pub use external::ExternalShare;
 use interval::Interval;
 use tenants::Roll;
 
-use crate::{Judgement, UnitId, UnitJudgement, Unknown};
+use crate::{Judgement, TenantIo, UnitId, UnitJudgement, Unknown};
 
 /// All accounts, and the instant up to which they are charged. This is also the saved form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +62,12 @@ pub struct Ledger {
     /// The tenants that have a name.
     #[serde(skip_serializing_if = "Roll::is_empty")]
     pub tenants: Roll,
+    /// Where the energy counter of each GPU stood.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub meters: BTreeMap<UnitId, energy::Stand>,
+    /// Bytes that tenants read and wrote, in the order of names; nobody's is without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub io: Vec<TenantIo>,
     /// The accounts, by unit.
     pub accounts: BTreeMap<UnitId, Account>,
     /// Steps of the wall clock, and clocks that went backwards: seen, noted, without effect.
@@ -76,14 +85,20 @@ impl Ledger {
     /// Books the time since the last charge. The first charge of a fresh ledger books nothing.
     pub fn charge(&mut self, judgement: &Judgement) {
         let present = by_unit(judgement);
-        self.meet_tenants(&present, judgement.stamp.realtime);
+        self.meet_tenants(&present, judgement);
         let mut advances = true;
+        let mut passed = None;
         if let Some(upto) = &self.upto {
             let interval = Interval::between(upto, &judgement.stamp, self.resumed);
             self.clock_steps = self.clock_steps.saturating_add(interval.steps);
             self.book(&interval, judgement.period, &present);
             advances = interval.advances;
+            if advances {
+                self.add_io(&interval, &judgement.io);
+                passed = Some(interval);
+            }
         }
+        self.read_meters(passed.as_ref(), judgement, &present);
         if advances {
             // From here on this process saw everything itself.
             self.resumed = false;
@@ -98,13 +113,15 @@ impl Ledger {
     }
 
     /// Names those who are there; who loses its name goes on as `other`.
-    fn meet_tenants(&mut self, present: &BTreeMap<&UnitId, &UnitJudgement>, now: Nanos) {
+    fn meet_tenants(&mut self, present: &BTreeMap<&UnitId, &UnitJudgement>, judgement: &Judgement) {
         let owners = present.values().flat_map(|unit| tenants::parts(unit)).filter_map(|part| part.0);
         let causers = present.values().flat_map(|unit| &unit.external).map(|external| external.tenant.as_str());
-        let named = owners.chain(causers);
+        let readers = judgement.io.iter().filter_map(|io| io.tenant.as_deref());
+        let named = owners.chain(causers).chain(readers);
         // In the order of names, whatever the order of units.
         let named: BTreeSet<&str> = named.collect();
-        for gone in self.tenants.meet(named.into_iter(), now) {
+        for gone in self.tenants.meet(named.into_iter(), judgement.stamp.realtime) {
+            self.rename_io(&gone);
             self.accounts.values_mut().for_each(|account| account.rename(&gone));
         }
     }
@@ -162,7 +179,7 @@ fn rank(unit: &UnitJudgement) -> impl Ord + '_ {
     let size = (unit.slices, unit.slices_whole, &unit.gpu);
     (
         (unit.state, unit.weight.source, parts, unit.cumulative, size),
-        (&unit.tenant, &unit.tenants, &unit.model, &unit.external),
+        (&unit.tenant, &unit.tenants, &unit.model, &unit.external, unit.meter),
     )
 }
 

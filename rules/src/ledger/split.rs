@@ -46,15 +46,21 @@ pub(super) fn mend(state: State, split: &[(Bucket, Part)]) -> (Vec<(Bucket, u64)
 /// Shares an amount out by largest remainder, ties in the order of the parts. The parts sum to one ([`mend`]), and
 /// so the shares sum to the amount.
 pub(super) fn distribute<T: Copy>(amount: u64, parts: &[(T, u64)]) -> Vec<(T, u64)> {
+    in_proportion(amount, parts, ONE)
+}
+
+/// The same for parts that sum to any whole but zero.
+pub(super) fn in_proportion<T: Copy>(amount: u64, parts: &[(T, u64)], whole: u64) -> Vec<(T, u64)> {
+    let whole = u128::from(whole.max(1));
     let mut left = amount;
     let mut shares = Vec::with_capacity(parts.len());
     let mut remainders = Vec::with_capacity(parts.len());
     for (index, &(bucket, part)) in parts.iter().enumerate() {
         let product = u128::from(amount).saturating_mul(u128::from(part));
-        let share = u64::try_from(product / u128::from(ONE)).unwrap_or(u64::MAX);
+        let share = u64::try_from(product / whole).unwrap_or(u64::MAX);
         left = left.saturating_sub(share);
         shares.push((bucket, share));
-        remainders.push((Reverse(product % u128::from(ONE)), index));
+        remainders.push((Reverse(product % whole), index));
     }
     remainders.sort_unstable();
     for (_, index) in remainders {

@@ -145,6 +145,7 @@ impl Share {
 impl Account {
     /// A tenant goes on as `other`.
     pub(super) fn rename(&mut self, tenant: &str) {
+        self.energy.rename(tenant);
         self.shares.iter_mut().for_each(|share| {
             share.rename(tenant);
             share.rename_external(tenant);

@@ -55,6 +55,7 @@ fn unit(id: &str, slices: (u32, u32), split: &[(Bucket, u32)]) -> UnitJudgement 
         tenants: Vec::new(),
         model: None,
         external: Vec::new(),
+        meter: None,
     }
 }
 

@@ -414,6 +414,7 @@ impl Node {
                     tenants: Vec::new(),
                     model: None,
                     external: Vec::new(),
+                    meter: None,
                 });
             }
         }
