@@ -50,6 +50,8 @@ mod tenants;
 mod top;
 #[path = "pure/topo.rs"]
 mod topo;
+#[path = "pure/used.rs"]
+mod used;
 #[path = "pure/verdicts.rs"]
 mod verdicts;
 #[path = "pure/whole.rs"]

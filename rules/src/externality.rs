@@ -2,7 +2,7 @@
 //! share carries the loss of those that wait for it).
 //!
 //! Only a confirmed cause that *is* somebody's use has a causer: other cgroups on the workload's own storage, other
-//! cgroups on the CPUs that its threads wait for. A rebuild, a slow drive, a quota of one's own, a hypervisor are
+//! cgroups on the CPUs that its threads wait for, other GPUs on the PCIe uplink that it shares. A rebuild, a slow drive, a quota of one's own, a hypervisor are
 //! nobody's use, and nobody is charged. A tenant's own use of what it waits for is its own affair.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::facts::UnitFacts;
 use crate::gather::Gather;
 use crate::hold::Holds;
 use crate::ledger::tenants;
-use crate::{Bucket, Cause, External, Part, RuleId, UnitJudgement, merge};
+use crate::{Bucket, Cause, External, Part, RuleId, UnitJudgement, facts, merge};
 
 /// A use by tenant, in whatever unit its resource has.
 type Uses = BTreeMap<Option<String>, f64>;
@@ -29,7 +29,7 @@ pub(crate) fn note(gather: &Gather<'_>, facts: &[UnitFacts<'_>], holds: &Holds, 
         let mut external = Vec::new();
         for share in merge::shares(holds, &judged.unit) {
             let lost = judged.split.iter().any(|(bucket, part)| *bucket == Bucket::Lost(share.cause) && part.0 > 0);
-            let uses = if lost { uses(gather, unit, holds, share.cause, share.object) } else { None };
+            let uses = if lost { uses(gather, (unit, facts), holds, share.cause, share.object) } else { None };
             if let Some(uses) = uses {
                 let victims = tenants::parts(judged).into_iter().filter_map(|(tenant, _)| tenant).collect();
                 external.extend(carried(share.cause, &uses, &victims));
@@ -40,7 +40,13 @@ pub(crate) fn note(gather: &Gather<'_>, facts: &[UnitFacts<'_>], holds: &Holds, 
 }
 
 /// Who uses what the unit waits for; none where the cause is nobody's use.
-fn uses(gather: &Gather<'_>, unit: &UnitFacts<'_>, holds: &Holds, cause: Cause, object: &str) -> Option<Uses> {
+fn uses(
+    gather: &Gather<'_>,
+    (unit, all): (&UnitFacts<'_>, &[UnitFacts<'_>]),
+    holds: &Holds,
+    cause: Cause,
+    object: &str,
+) -> Option<Uses> {
     match cause {
         Cause::Storage | Cause::BackgroundIo => {
             let arrays = gather.md.into_iter().flat_map(|md| &md.arrays);
@@ -54,8 +60,32 @@ fn uses(gather: &Gather<'_>, unit: &UnitFacts<'_>, holds: &Holds, cause: Cause, 
             let claim = &holds.of(&unit.id).get(RuleId::CpuStarvedLoader)?.claim;
             if claim.variant.as_deref() == Some("contended") { gather.uses(cpu) } else { None }
         }
+        Cause::PcieNuma => uplink(gather, all, object),
         _ => None,
     }
+}
+
+/// Bytes per second that each tenant's GPUs move over a shared uplink, in its busier direction. What other devices move is
+/// nobody's.
+fn uplink(gather: &Gather<'_>, all: &[UnitFacts<'_>], object: &str) -> Option<Uses> {
+    let (_, uplink) =
+        gather.signals.pcie.shared_uplinks().find(|(bridge, _)| facts::pcie::object(*bridge) == object)?;
+    let mut uses = Uses::new();
+    for (address, member) in &uplink.members {
+        let Some((to, from)) = member.rate else { continue };
+        let moved = if uplink.down { to } else { from };
+        let is_here = |unit: &&UnitFacts<'_>| {
+            unit.gpu.and_then(|gpu| gpu.pci.copied()).is_some_and(|pci| pci.same_slot(*address)) && !unit.mig
+        };
+        let parts = all.iter().find(is_here).map(|unit| unit.ownership.parts.as_slice()).unwrap_or_default();
+        if parts.is_empty() {
+            *uses.entry(None).or_default() += moved;
+        }
+        for (tenant, part) in parts {
+            *uses.entry(tenant.clone()).or_default() += moved * part.as_fraction();
+        }
+    }
+    Some(uses)
 }
 
 /// Bytes that a cgroup moved to and from these devices.

@@ -13,10 +13,10 @@ use gpuprod::sink::prometheus::{Form, page};
 use gpuprod::store::Status;
 use gpuprod_rules::node::{Residual, Resource, Room};
 use gpuprod_rules::{
-    Bucket, Cause, Class, External, Judge, Judgement, Ledger, Micro, Part, Policy, Progress, RuleId, Serving, State,
-    Weight, WeightSource,
+    Bucket, Cause, Class, External, Judge, Judgement, Ledger, Meter, Micro, Part, Policy, Progress, RuleId, Serving,
+    State, TenantIo, Weight, WeightSource,
 };
-use gpuprod_snapshot::units::Nanos;
+use gpuprod_snapshot::units::{Bytes, Millijoules, Nanos};
 use gpuprod_snapshot::{Stamp, Tick};
 
 use crate::node;
@@ -109,7 +109,10 @@ fn troubled(tick: &Tick) -> (Judgement, Ledger) {
             // More tenants than have a name, each GPU shared by two.
             let tenant = |n: u64| Some(format!("tenant-{}", n % 20));
             unit.tenants = vec![(tenant(2 * second), Part(500_000)), (tenant(2 * second + 1), Part(500_000))];
+            unit.meter = Some(Meter::Counter(Millijoules(second * 700_000)));
         }
+        let io = |n: u64| TenantIo { tenant: Some(format!("tenant-{}", n % 20)), read: Bytes(1), written: Bytes(2) };
+        last.io = vec![io(2 * second), io(2 * second + 1), TenantIo { tenant: None, ..io(0) }];
         ledger.charge(&last);
     }
     whole(&mut last);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use gpuprod::store::rows::Gains;
 use gpuprod_rules::ledger::tenants::{MOST, OTHER};
 use gpuprod_rules::{
-    Bucket, Cause, Class, External, Judgement, Ledger, Part, Progress, State, UnitId, UnitJudgement, Weight,
+    Bucket, Cause, Class, External, Judgement, Ledger, Part, Progress, State, TenantBy, UnitId, UnitJudgement, Weight,
     WeightSource,
 };
 use gpuprod_snapshot::units::Nanos;
@@ -222,6 +222,42 @@ proptest! {
     }
 }
 
+type Charged = BTreeMap<(Cause, String, Option<String>), u64>;
+
+/// Plays a story, and gives who cost whom what, and the ledger.
+fn charged(story: &str, by: TenantBy) -> (Charged, Ledger) {
+    let scenario = gpuprod_sim::Scenario::parse(story).unwrap();
+    let mut pipeline = gpuprod::pipeline::Pipeline::new(gpuprod_rules::Policy::default());
+    pipeline.set_tenancy(gpuprod_rules::Tenancy { by, ..Default::default() });
+    let (mut ledger, mut first, mut last) = (Ledger::default(), None, BTreeMap::new());
+    for tick in scenario.ticks() {
+        ledger = pipeline.feed(&tick).ledger.into_owned();
+        if let Some(gpus) = tick.gpu.as_ref().and_then(|sample| sample.value.get()) {
+            let counter = |gpu: &gpuprod_snapshot::gpu::Gpu| Some((gpu.index, gpu.energy.copied()?.0));
+            last = gpus.devices.iter().filter_map(counter).collect::<BTreeMap<u32, u64>>();
+            first.get_or_insert_with(|| last.clone());
+        }
+    }
+    // What the board's counters gained is somebody's or nobody's.
+    let gained: u64 = last.iter().map(|(gpu, millijoules)| millijoules - first.as_ref().unwrap()[gpu]).sum();
+    assert!(gained > 0);
+    assert_eq!(ledger.energy().values().sum::<u64>(), gained * 1_000);
+    let mut external = Charged::new();
+    for account in ledger.accounts.values() {
+        for ((resource, cause, victim), time) in account.external() {
+            *external.entry((resource, cause.to_owned(), victim.map(str::to_owned))).or_insert(0) += time.0;
+        }
+    }
+    (external, ledger)
+}
+
+fn lost(ledger: &Ledger, causes: &[Cause]) -> u64 {
+    let of = |account: &gpuprod_rules::ledger::Account| {
+        account.time_in(|bucket| matches!(bucket, Bucket::Lost(cause) if causes.contains(&cause))).0
+    };
+    ledger.accounts.values().map(of).sum()
+}
+
 /// Two trainers on one drive: what the one takes beyond its half costs the other. Told as a story, judged and booked.
 #[test]
 fn a_tenant_that_floods_the_drive_is_charged_and_its_victim_is_not() {
@@ -231,35 +267,39 @@ fn a_tenant_that_floods_the_drive_is_charged_and_its_victim_is_not() {
         job greedy gpus 1 util 90% power 600W mem 70GB cgroup /greedy.slice/b.service\n\
         reads train nvme0n1 400MB/s\nreads greedy nvme0n1 1600MB/s\n\
         at 10m load nvme0n1 1000MB/s slows train to 0.2 latency x40\nat 15m end nvme0n1\n";
-    let charged = |by| {
-        let scenario = gpuprod_sim::Scenario::parse(story).unwrap();
-        let mut pipeline = gpuprod::pipeline::Pipeline::new(gpuprod_rules::Policy::default());
-        pipeline.set_tenancy(gpuprod_rules::Tenancy { by, ..Default::default() });
-        let mut ledger = Ledger::default();
-        for tick in scenario.ticks() {
-            ledger = pipeline.feed(&tick).ledger.into_owned();
-        }
-        let mut external = BTreeMap::new();
-        for account in ledger.accounts.values() {
-            for ((resource, cause, victim), time) in account.external() {
-                *external.entry((resource, cause.to_owned(), victim.map(str::to_owned))).or_insert(0) += time.0;
-            }
-        }
-        let lost = |account: &gpuprod_rules::ledger::Account| {
-            account.time_in(|bucket| matches!(bucket, Bucket::Lost(Cause::Storage | Cause::BackgroundIo))).0
-        };
-        (external, ledger.accounts.values().map(lost).sum::<u64>())
-    };
-    let (external, lost) = charged(gpuprod_rules::TenantBy::Slice);
+    let (external, ledger) = charged(story, TenantBy::Slice);
     let all: u64 = external.values().sum();
     assert!(
         external.keys().all(|(_, cause, victim)| cause == "greedy.slice" && victim.as_deref() == Some("train.slice")),
         "{external:?}"
     );
     // Five minutes at .2 are four lost; what came before the finding is nobody's.
+    let lost = lost(&ledger, &[Cause::Storage, Cause::BackgroundIo]);
     assert!(all > 120 * SEC && all <= lost, "{all} of {lost}: {external:?}");
+    // Sixteen minutes at 400 and 1600 MB/s, of which the one had five at .2: but for the first look and the last seconds.
+    for (tenant, rate, due) in [("train.slice", 400_000_000, 720), ("greedy.slice", 1_600_000_000, 960)] {
+        let io = ledger.io.iter().find(|io| io.tenant.as_deref() == Some(tenant)).expect(tenant);
+        let seconds = io.read.0 / rate;
+        assert!((due - 15..=due).contains(&seconds), "{tenant}: {seconds} s of its rate, and not {due}");
+    }
     // Where nobody is named, nobody is charged.
-    assert_eq!(charged(gpuprod_rules::TenantBy::None).0, BTreeMap::new());
+    assert_eq!(charged(story, TenantBy::None).0, Charged::new());
+}
+
+/// A loader behind the switch of an engine takes the link that both share.
+#[test]
+fn a_tenant_that_fills_the_uplink_is_charged() {
+    let story = "scenario uplink_tenants\nabout a neighbour behind the same switch takes the uplink\nseed 921\n\
+        length 16m\ngpu 4\ndisk nvme0n1 mount /data\nswitch gpu 0-1 with nvme0n1\n\
+        engine vllm gpus 0 rate 1200tok/s running 16 waiting 4 h2d 20GB/s cgroup /serve.slice/a.service\n\
+        job loader gpus 1 h2d 1GB/s cgroup /load.slice/b.service\njob other gpus 2-3 cgroup /other.slice/c.service\n\
+        at 10m transfer loader 46GB/s slows vllm to 0.5\nat 15m end loader\n";
+    let (external, ledger) = charged(story, TenantBy::Slice);
+    let key = (Cause::PcieNuma, "load.slice".to_owned(), Some("serve.slice".to_owned()));
+    assert_eq!(external.keys().collect::<Vec<_>>(), [&key], "{external:?}");
+    // Five minutes at .5 are two and a half lost.
+    let lost = lost(&ledger, &[Cause::PcieNuma]);
+    assert!(external[&key] > 60 * SEC && external[&key] <= lost, "{external:?} of {lost}");
 }
 
 /// With room for all, each has what it used: two halves of a shared GPU, and all of its own.

@@ -28,6 +28,22 @@ pub(super) const METRICS: &[Metric] = &[
         read: externality,
     },
     Metric {
+        name: "gpuprod.tenant.energy",
+        kind: Kind::Counter,
+        unit: "J",
+        labels: &["tenant"],
+        help: "Energy of this node's GPUs by tenant, split as their time is; with `unattributed` and `other` it sums to what the GPUs took while the ledger looked.",
+        read: energy,
+    },
+    Metric {
+        name: "gpuprod.tenant.io",
+        kind: Kind::Counter,
+        unit: "By",
+        labels: &["tenant", "direction"],
+        help: "Bytes that the cgroups of a tenant's GPU workloads read from block devices and wrote there, while the agent looked.",
+        read: io,
+    },
+    Metric {
         name: "gpuprod.gpu.class",
         kind: Kind::Gauge,
         unit: "",
@@ -90,5 +106,27 @@ fn externality(frame: &Frame<'_>, out: &mut Points) {
     }
     for ((resource, cause, victim), time) in totals {
         out.put(&[cause, victim.unwrap_or(NOBODY), resource.as_str()], time.exact());
+    }
+}
+
+fn energy(frame: &Frame<'_>, out: &mut Points) {
+    let totals = frame.ledger.energy();
+    if frame.own.tenants_hidden || totals.keys().all(Option::is_none) {
+        return;
+    }
+    for (tenant, microjoules) in totals {
+        out.put(&[tenant.unwrap_or(NOBODY)], Value::Decimal(microjoules.into(), 6));
+    }
+}
+
+fn io(frame: &Frame<'_>, out: &mut Points) {
+    let all = &frame.ledger.io;
+    if frame.own.tenants_hidden || all.iter().all(|io| io.tenant.is_none()) {
+        return;
+    }
+    for io in all {
+        let tenant = io.tenant.as_deref().unwrap_or(NOBODY);
+        out.put(&[tenant, "read"], io.read.exact());
+        out.put(&[tenant, "write"], io.written.exact());
     }
 }

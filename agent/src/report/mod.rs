@@ -4,6 +4,7 @@
 mod external;
 mod page;
 mod sum;
+mod used;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,6 +22,7 @@ pub use crate::prices::Price;
 pub use external::{Charge, Externality, OfCause};
 pub use page::{csv, table};
 pub use sum::{By, Pricing, Report, Row, Times, sum, whole};
+pub use used::Used;
 
 /// Below `gpuprod report --help`.
 pub const HELP: &str = "The running agent need not be asked: its store is read. Rows are whole hours (UTC) and hold all but the last\n\

@@ -4,10 +4,25 @@
 use std::fmt::Write as _;
 
 use super::sum::{Report, Row, Times};
+use super::used::Used;
 use crate::text;
 
 /// Word for what nobody could tell.
 const UNTOLD: &str = "(unknown)";
+
+type Extra = (&'static str, &'static str, fn(&Used) -> Option<u64>, fn(u64) -> String);
+
+/// Beside the time; shown where anybody measured it and it is known by what the report is split by.
+const EXTRAS: &[Extra] = &[
+    // A ten-thousandth of a kilowatt-hour has as many microjoules as that of an hour has nanoseconds.
+    ("KWH", "energy_microjoules", |used| used.energy_microjoules, hours),
+    ("READ", "read_bytes", |used| used.read_bytes, text::bytes),
+    ("WRITTEN", "written_bytes", |used| used.written_bytes, text::bytes),
+];
+
+fn extras(report: &Report) -> impl Iterator<Item = &'static Extra> {
+    EXTRAS.iter().filter(|extra| report.rows.iter().any(|row| extra.2(&row.used).is_some()))
+}
 
 type Column = (&'static str, fn(&Times) -> u64);
 
@@ -91,6 +106,7 @@ fn head(report: &Report) -> Vec<String> {
     if report.is_priced() {
         head.push(format!("LOST COST{}", currency(report)));
     }
+    head.extend(extras(report).map(|extra| extra.0.to_owned()));
     head
 }
 
@@ -120,6 +136,8 @@ fn line(report: &Report, row: &Row, names: &[String]) -> Vec<String> {
     if report.is_priced() {
         line.push(span(row.lost_cost_millionths.unwrap_or(0), row.lost_cost_most_millionths.unwrap_or(0)));
     }
+    let shown = |extra: &Extra| extra.2(&row.used).map_or_else(|| "-".to_owned(), extra.3);
+    line.extend(extras(report).map(shown));
     line
 }
 
@@ -178,6 +196,7 @@ pub fn csv(report: &Report) -> String {
     if report.is_priced() {
         head.extend(["lost_cost_millionths", "lost_cost_most_millionths"].map(str::to_owned));
     }
+    head.extend(extras(report).map(|extra| extra.1.to_owned()));
     let _ = writeln!(page, "{}", head.join(","));
     for row in &report.rows {
         let names = report.by.iter().map(|by| row.key.get(by.as_str()).cloned().flatten().unwrap_or_default());
@@ -186,6 +205,8 @@ pub fn csv(report: &Report) -> String {
         let times = &row.times;
         cells.extend([times.lost_firm_ns, times.lost_proxy_ns, times.lost_unpriced_ns].map(|ns| ns.to_string()));
         cells.extend(row.lost_cost_millionths.iter().chain(&row.lost_cost_most_millionths).map(u64::to_string));
+        cells
+            .extend(extras(report).map(|extra| extra.2(&row.used).map_or_else(String::new, |value| value.to_string())));
         let _ = writeln!(page, "{}", cells.join(","));
     }
     page

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use gpuprod_rules::{Bucket, WeightSource};
+use gpuprod_rules::{Bucket, Class, UnitId, WeightSource};
 use gpuprod_snapshot::units::Nanos;
 use serde::Serialize;
 
 use super::external::{self, Externality};
+use super::used::{self, Used};
 use crate::prices::{self, Price, PriceRule, millionths};
 use crate::store::rows::{Gains, Key, Rows};
 use crate::text;
@@ -60,17 +61,38 @@ impl By {
     }
 
     /// None where nobody could tell.
-    fn of(self, key: &Key) -> Option<String> {
+    pub(super) fn of(self, of: &Of<'_>) -> Option<String> {
         match self {
-            Self::Gpu => Some(key.unit.0.to_string()),
-            Self::Tenant => key.tenant.clone(),
-            Self::Class => Some(key.class.as_str().to_owned()),
-            Self::Hour => Some(text::utc(Nanos::from_secs(key.hour.saturating_mul(3600)))),
-            Self::Cause => Some(match key.bucket.reason() {
-                "" => key.bucket.as_str().to_owned(),
-                reason => format!("{}{{{reason}}}", key.bucket.as_str()),
+            Self::Gpu => of.unit.map(|unit| unit.0.to_string()),
+            Self::Tenant => of.tenant.map(str::to_owned),
+            Self::Class => Some(of.class.as_str().to_owned()),
+            Self::Hour => Some(text::utc(Nanos::from_secs(of.hour.saturating_mul(3600)))),
+            Self::Cause => of.bucket.map(|bucket| match bucket.reason() {
+                "" => bucket.as_str().to_owned(),
+                reason => format!("{}{{{reason}}}", bucket.as_str()),
             }),
         }
+    }
+}
+
+/// What a row speaks of.
+#[derive(Clone, Copy)]
+pub(super) struct Of<'a> {
+    pub(super) hour: u64,
+    pub(super) unit: Option<&'a UnitId>,
+    pub(super) tenant: Option<&'a str>,
+    pub(super) class: Class,
+    pub(super) bucket: Option<Bucket>,
+}
+
+impl<'a> Of<'a> {
+    pub(super) const fn hour(hour: u64) -> Self {
+        Self { hour, unit: None, tenant: None, class: Class::Unspecified, bucket: None }
+    }
+
+    fn row(key: &'a Key) -> Self {
+        let (unit, tenant, bucket) = (Some(&key.unit), key.tenant.as_deref(), Some(key.bucket));
+        Self { hour: key.hour, unit, tenant, class: key.class, bucket }
     }
 }
 
@@ -114,6 +136,7 @@ struct Group {
     times: Times,
     firm: u128,
     most: u128,
+    used: Used,
 }
 
 /// GPU time by bucket, in nanoseconds of a whole GPU.
@@ -200,6 +223,9 @@ pub struct Row {
     /// The same with what was lost by the proxy: the upper end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_cost_most_millionths: Option<u64>,
+    /// What was used beside the time.
+    #[serde(flatten)]
+    pub used: Used,
 }
 
 /// What is printed.
@@ -260,7 +286,7 @@ pub fn whole(gains: &Gains, from_hour: u64, by: &[By], pricing: impl Into<Pricin
         let parts = u128::from(*slice_ns) * FRACTION / u128::from(key.slices_whole.max(1)) + *carry;
         *carry = parts % FRACTION;
         let ns = u64::try_from(parts / FRACTION).unwrap_or(u64::MAX);
-        let group = groups.entry(keys.iter().map(|by| by.of(key)).collect()).or_default();
+        let group = groups.entry(keys.iter().map(|by| by.of(&Of::row(key))).collect()).or_default();
         let mut own = Times::default();
         own.add(key.bucket, key.source, ns);
         group.times.join(&own);
@@ -276,12 +302,17 @@ pub fn whole(gains: &Gains, from_hour: u64, by: &[By], pricing: impl Into<Pricin
             None => without_price = without_price.saturating_add(own.lost_firm_ns),
         }
     }
+    let (used, all) = used::sum(gains, &keys);
+    for (key, used) in used {
+        groups.entry(key).or_default().used = used;
+    }
     let priced = pricing.is_there();
     let mut total = Row {
         key: BTreeMap::new(),
         times: Times::default(),
         lost_cost_millionths: None,
         lost_cost_most_millionths: None,
+        used: all,
     };
     // Costs are differences of running sums, so that they add up as well.
     let (mut firm, mut most) = (0_u128, 0_u128);
@@ -296,7 +327,13 @@ pub fn whole(gains: &Gains, from_hour: u64, by: &[By], pricing: impl Into<Pricin
         total.lost_cost_millionths = priced.then(|| millionths(firm));
         total.lost_cost_most_millionths = priced.then(|| millionths(most));
         let key = keys.iter().map(|by| by.as_str()).zip(group).collect();
-        list.push(Row { key, times: sums.times, lost_cost_millionths: cost, lost_cost_most_millionths: cost_most });
+        list.push(Row {
+            key,
+            times: sums.times,
+            lost_cost_millionths: cost,
+            lost_cost_most_millionths: cost_most,
+            used: sums.used,
+        });
     }
     Report {
         from_realtime_ns: from_hour.saturating_mul(3_600_000_000_000),

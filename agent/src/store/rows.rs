@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use gpuprod_rules::ledger::energy::Energy;
 use gpuprod_rules::ledger::{Share, external, tenants};
 use gpuprod_rules::{Bucket, Class, Judgement, Ledger, UnitId, UnitJudgement, Unknown, WeightSource};
 use gpuprod_snapshot::units::Nanos;
@@ -96,6 +97,46 @@ impl Gains {
     /// judgement.
     pub fn note(&mut self, before: &Ledger, after: &Ledger, judgement: &Judgement) {
         note(self, before, after, judgement);
+        self.note_energy(before, after, judgement);
+        self.note_io(before, after, judgement);
+    }
+
+    fn note_energy(&mut self, before: &Ledger, after: &Ledger, judgement: &Judgement) {
+        let to = judgement.stamp.realtime.0;
+        for (id, account) in &after.accounts {
+            let old = before.accounts.get(id);
+            let gained =
+                |read: fn(&Energy) -> u64| read(&account.energy).saturating_sub(old.map_or(0, |old| read(&old.energy)));
+            let amount = gained(|energy| energy.total_uj);
+            if amount == 0 {
+                continue;
+            }
+            let length = account.observed().saturating_sub(old.map_or(Nanos(0), |old| old.observed()));
+            let unit = judgement.units.iter().find(|unit| unit.unit == *id);
+            // Nobody's gained nothing, or all of it: what was named is split as the ledger has split it.
+            let named = amount > gained(Energy::unattributed_uj);
+            let owner = unit.filter(|_| named);
+            let parts = owner.map_or_else(|| vec![(None, amount)], |unit| tenants::split(amount, unit));
+            for (tenant, amount) in parts {
+                for (hour, amount) in spread(amount, to.saturating_sub(length.0), to) {
+                    let (unit, tenant) = (id.clone(), tenant.map(str::to_owned));
+                    let class = owner.map_or(Class::Unspecified, |unit| unit.class);
+                    add_energy(&mut self.energy, EnergyKey { hour, unit, tenant, class }, amount);
+                }
+            }
+        }
+    }
+
+    /// What was moved, if the charge took it in. It is the hour's in which it was read.
+    fn note_io(&mut self, before: &Ledger, after: &Ledger, judgement: &Judgement) {
+        if before.io == after.io {
+            return;
+        }
+        let hour = judgement.stamp.realtime.0.saturating_sub(1) / HOUR;
+        for io in &judgement.io {
+            let moved = Moved { read: io.read.0, written: io.written.0 };
+            add_io(&mut self.io, (hour, io.tenant.clone()), moved);
+        }
     }
 }
 

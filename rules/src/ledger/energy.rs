@@ -6,7 +6,7 @@
 //! begins anew: what it gained before it was first seen again is not known.
 
 use alloc::borrow::ToOwned;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 

@@ -39,6 +39,7 @@ mod split;
 pub mod tenants;
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use gpuprod_snapshot::Stamp;
 use gpuprod_snapshot::units::Nanos;

@@ -85,6 +85,11 @@ impl PcieSignals {
             .map(|(at, uplink)| (*at, uplink))
     }
 
+    /// All shared uplinks.
+    pub(crate) fn shared_uplinks(&self) -> impl Iterator<Item = (PciAddress, &Uplink)> {
+        self.uplinks.iter().map(|(at, uplink)| (*at, uplink))
+    }
+
     /// Whether the node has two sockets and more.
     pub(crate) fn several_sockets(&self) -> bool {
         let first = self.sockets.values().next();
