@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use gpuprod::pipeline::Pipeline;
 use gpuprod_rules::Policy;
 use gpuprod_sim::Scenario;
-use gpuprod_snapshot::Tick;
 use peak_alloc::PeakAlloc;
 
 /// Bytes per GPU.
@@ -24,8 +23,8 @@ static HELD: PeakAlloc = PeakAlloc;
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut sizes = Vec::new();
     for gpus in [1_usize, 8, 16, 64] {
-        let (samples, all) = held(gpus)?;
-        println!("{gpus} GPUs: {all} bytes, {} a GPU; of them {samples} are the last two samples", all / gpus);
+        let all = held(gpus)?;
+        println!("{gpus} GPUs: {all} bytes, {} a GPU", all / gpus);
         sizes.push((gpus, all));
     }
     let size = |gpus| sizes.iter().find(|(known, _)| *known == gpus).map_or(0, |(_, all)| *all);
@@ -38,8 +37,8 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(if within && linear { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Bytes of the last two samples of every source, and of everything that is kept.
-fn held(gpus: usize) -> Result<(usize, usize), Box<dyn std::error::Error>> {
+/// Bytes of everything that is kept, the last two samples of every source included.
+fn held(gpus: usize) -> Result<usize, Box<dyn std::error::Error>> {
     let last = gpus - 1;
     let text = format!(
         "scenario memory\nabout an hour of serving with a rebuild\nseed 7\nlength 60m\n\
@@ -54,19 +53,14 @@ fn held(gpus: usize) -> Result<(usize, usize), Box<dyn std::error::Error>> {
     let mut pipeline = Pipeline::new(Policy::default());
     let mut ticks = 0;
     let mut found = false;
-    let mut window: (Tick, Tick) = Default::default();
     let mut simulated = scenario.ticks();
     for tick in simulated.by_ref().take(HOUR) {
         found |= !pipeline.feed(&tick).judgement.findings.is_empty();
-        window.0.advance(&mut window.1, &tick);
         ticks += 1;
     }
     drop(simulated);
     if ticks != HOUR || !found {
         return Err(format!("{ticks} ticks, findings: {found}: this is not the hour that was meant").into());
     }
-    let both = HELD.current_usage().saturating_sub(before);
-    drop(window);
-    let all = HELD.current_usage().saturating_sub(before);
-    Ok((both.saturating_sub(all), all))
+    Ok(HELD.current_usage().saturating_sub(before))
 }

@@ -55,8 +55,8 @@ impl Derived {
     #[must_use]
     pub fn of(tick: &Tick) -> Self {
         Self {
-            pci: value(tick.pci.as_ref()).map(pci),
-            md: value(tick.md.as_ref())
+            pci: value(tick.pci.as_deref()).map(pci),
+            md: value(tick.md.as_deref())
                 .map(|Md { arrays }| arrays.iter().map(|array| (array.name.clone(), self::array(array))).collect()),
         }
     }

@@ -1,6 +1,7 @@
 //! The only path from a tick to what is shown: live, replay, check and tests all go through [`Pipeline::feed`].
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use gpuprod_rules::{Judge, Judgement, Ledger, Policy, Tenancy};
 use gpuprod_snapshot::{Missing, Reading, Tick};
@@ -129,18 +130,18 @@ impl Frame<'_> {
         let known = frame.known.to_mut();
         known.proc = None;
         known.cgroup = None;
-        if let Some(Reading::Value(gpus)) = known.gpu.as_mut().map(|sample| &mut sample.value) {
+        if let Some(Reading::Value(gpus)) = known.gpu.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
             for gpu in &mut gpus.devices {
                 gpu.processes = Reading::Missing(Missing::Denied);
             }
         }
-        if let Some(Reading::Value(xids)) = known.xid.as_mut().map(|sample| &mut sample.value) {
+        if let Some(Reading::Value(xids)) = known.xid.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
             for event in &mut xids.events {
                 event.pid = None;
                 event.name = None;
             }
         }
-        if let Some(Reading::Value(psi)) = known.psi.as_mut().map(|sample| &mut sample.value) {
+        if let Some(Reading::Value(psi)) = known.psi.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
             psi.cgroups.clear();
         }
         frame

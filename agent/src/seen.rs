@@ -20,21 +20,21 @@ pub fn lines(tick: &Tick) -> Vec<(Source, Vec<String>)> {
 #[must_use]
 pub fn of(tick: &Tick, source: Source) -> Vec<String> {
     match source {
-        Source::Gpu => said(tick.gpu.as_ref(), gpus),
-        Source::Engine => said(tick.engine.as_ref(), engines),
-        Source::Md => said(tick.md.as_ref(), arrays),
-        Source::Block => said(tick.block.as_ref(), disks),
-        Source::Psi => said(tick.psi.as_ref(), pressure),
-        Source::Pci => said(tick.pci.as_ref(), pci),
-        Source::Xid => said(tick.xid.as_ref(), |xids| {
+        Source::Gpu => said(tick.gpu.as_deref(), gpus),
+        Source::Engine => said(tick.engine.as_deref(), engines),
+        Source::Md => said(tick.md.as_deref(), arrays),
+        Source::Block => said(tick.block.as_deref(), disks),
+        Source::Psi => said(tick.psi.as_deref(), pressure),
+        Source::Pci => said(tick.pci.as_deref(), pci),
+        Source::Xid => said(tick.xid.as_deref(), |xids| {
             let events = xids.events.len();
             vec![count(events, "new error line of the NVIDIA driver", "new error lines of the NVIDIA driver")]
         }),
-        Source::Cpu => said(tick.cpu.as_ref(), cpu),
-        Source::Net => said(tick.net.as_ref(), ports),
-        Source::Numa => said(tick.numa.as_ref(), |numa| vec![count(numa.nodes.len(), "NUMA node", "NUMA nodes")]),
-        Source::Proc => said(tick.proc.as_ref(), processes),
-        Source::Cgroup => said(tick.cgroup.as_ref(), |cgroups| {
+        Source::Cpu => said(tick.cpu.as_deref(), cpu),
+        Source::Net => said(tick.net.as_deref(), ports),
+        Source::Numa => said(tick.numa.as_deref(), |numa| vec![count(numa.nodes.len(), "NUMA node", "NUMA nodes")]),
+        Source::Proc => said(tick.proc.as_deref(), processes),
+        Source::Cgroup => said(tick.cgroup.as_deref(), |cgroups| {
             vec![count(cgroups.cgroups.len(), "cgroup holds GPUs", "cgroups hold GPUs")]
         }),
         _ => match tick.status(source) {

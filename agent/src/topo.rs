@@ -104,9 +104,9 @@ impl Topo {
     /// Of a tick.
     #[must_use]
     pub fn of(tick: &Tick) -> Self {
-        let gpus = value(tick.gpu.as_ref()).map_or(&[][..], |gpus| &gpus.devices);
+        let gpus = value(tick.gpu.as_deref()).map_or(&[][..], |gpus| &gpus.devices);
         let none = Pci::default();
-        let pci = value(tick.pci.as_ref()).unwrap_or(&none);
+        let pci = value(tick.pci.as_deref()).unwrap_or(&none);
         let mut endpoints: Vec<&PciDevice> = pci.devices.iter().filter(|device| rank(device).is_some()).collect();
         let all = endpoints.len();
         endpoints.sort_by_key(|device| (rank(device), device.address));
@@ -127,7 +127,8 @@ impl Topo {
             }
         }
         let devices: Vec<Device> = endpoints.iter().map(|device| self::device(device, gpus, tick)).collect();
-        let nodes: Vec<Node> = value(tick.numa.as_ref()).map_or(&[][..], |numa| &numa.nodes).iter().map(node).collect();
+        let nodes: Vec<Node> =
+            value(tick.numa.as_deref()).map_or(&[][..], |numa| &numa.nodes).iter().map(node).collect();
         let mut findings = Vec::new();
         for (place, endpoint) in endpoints.iter().enumerate() {
             let gpu = gpu_at(endpoint, gpus);
@@ -167,7 +168,7 @@ fn node(node: &NumaNode) -> Node {
 
 fn device(device: &PciDevice, gpus: &[Gpu], tick: &Tick) -> Device {
     let kind = device.kind.get().map_or_else(|| "?".to_owned(), ToString::to_string);
-    let drives = value(tick.block.as_ref()).map_or(&[][..], |block| &block.devices);
+    let drives = value(tick.block.as_deref()).map_or(&[][..], |block| &block.devices);
     let drive = drives.iter().find(|drive| drive.partition_of.is_none() && drive.pci.get() == Some(&device.address));
     let name = match (gpu_at(device, gpus), drive) {
         (Some(gpu), _) => format!("GPU {}", gpu.index),

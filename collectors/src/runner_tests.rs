@@ -138,7 +138,7 @@ fn a_collector_without_a_watch_hangs_under_its_own_name() {
     NOW.fetch_add(3_000_000_001, Ordering::SeqCst);
     let mut tick = tick();
     runner.gather(Nanos(0), &mut tick);
-    let call = tick.xid.and_then(|sample| sample.hung).map(|hung| hung.call);
+    let call = tick.xid.and_then(|sample| sample.hung.clone()).map(|hung| hung.call);
     assert_eq!(call.as_deref(), Some("xid"));
 }
 
@@ -291,7 +291,7 @@ fn a_collector_that_gives_up_by_itself_is_hung_since_its_first_attempt() {
         while tick.gpu.is_none() {
             runner.gather(clock().saturating_add(Nanos::from_secs(1)), &mut tick);
         }
-        hung.push(tick.gpu.unwrap().hung);
+        hung.push(tick.gpu.unwrap().hung.clone());
     }
     let first = hung[0].clone().unwrap();
     assert_eq!(first.call, "nvmlDeviceGetPowerUsage");

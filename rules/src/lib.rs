@@ -32,7 +32,6 @@ mod policy;
 mod reading;
 mod rule;
 mod serving;
-mod shared;
 mod signals;
 mod state;
 mod tenancy;

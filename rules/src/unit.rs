@@ -35,7 +35,7 @@ use crate::usage::{Readings, Spell, Usage};
 use crate::window::Window;
 use crate::{
     Bucket, Cause, Fault, Loading, Policy, Progress, State, UnitId, UnitJudgement, Unknown, Weight, WeightSource,
-    entries, shared, weight,
+    entries, weight,
 };
 
 /// No node has more; a hostile recording must not cost more than a node can.
@@ -84,10 +84,10 @@ pub(crate) struct Unit {
     /// The driver lists no process on it, and nothing runs on it, since.
     #[serde(default)]
     pub(crate) vacant_since: Option<Nanos>,
-    #[serde(default, with = "shared")]
+    #[serde(default)]
     pub(crate) usage: Arc<Usage>,
     /// Loads of its engine.
-    #[serde(default, with = "shared")]
+    #[serde(default)]
     pub(crate) loads: Arc<Loads>,
     recovered_since: Option<Nanos>,
     /// The processes that were its workload when they were last listed.

@@ -1,5 +1,7 @@
 //! The last two samples of every source.
 
+use alloc::sync::Arc;
+
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Missing, Reading, Sample, Source, Tick};
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,7 @@ pub(crate) struct Window {
 }
 
 /// Picks a source's sample out of a tick.
-pub(crate) type Pick<T> = fn(&Tick) -> &Option<Sample<T>>;
+pub(crate) type Pick<T> = fn(&Tick) -> &Option<Arc<Sample<T>>>;
 
 impl Window {
     pub(crate) fn push(&mut self, tick: &Tick) {

@@ -1,6 +1,7 @@
 //! The history: segments within a budget, read back across their ends, torn or not.
 
 use std::fs;
+use std::sync::Arc;
 
 use gpuprod::history::{Budget, Writer, between, segments};
 use gpuprod_snapshot::units::Nanos;
@@ -26,8 +27,8 @@ fn tick(second: u64) -> Tick {
     Tick {
         stamp,
         period: Nanos::from_secs(1),
-        psi: Some(psi),
-        numa: second.is_multiple_of(10).then_some(numa),
+        psi: Some(Arc::new(psi)),
+        numa: second.is_multiple_of(10).then(|| Arc::new(numa)),
         ..Tick::default()
     }
 }

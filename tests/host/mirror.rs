@@ -4,6 +4,7 @@
 //! and the engine do, from the vocabulary, and shares no code with the readers. Times of samples are left out.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use gpuprod_collectors::{Host, Options};
 use gpuprod_sim::{Responder, Scenario, materialise, nvml_state, respond};
@@ -209,7 +210,9 @@ fn a_difference_is_found_and_named() {
     let scenario = scenario("raid_rebuild_serving.scn");
     let tick = scenario.ticks().next().unwrap();
     let mut other = tick.clone();
-    let Some(Sample { value: Reading::Value(md), .. }) = &mut other.md else { panic!("md") };
+    let Some(Reading::Value(md)) = other.md.as_mut().map(|sample| &mut Arc::make_mut(sample).value) else {
+        panic!("md")
+    };
     md.arrays[0].degraded = 9.into();
     let mut out = Vec::new();
     differences("", &said(&tick), &said(&other), &mut out);

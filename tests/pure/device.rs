@@ -1,6 +1,7 @@
 //! Real silicon: recordings of known states of an H200 must say what the states were.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use gpuprod::pipeline::Pipeline;
 use gpuprod::recording::Recording;
@@ -93,7 +94,10 @@ fn lasting(state: &str, seconds: u64, change: impl Fn(&mut Tick)) -> Vec<Tick> {
         let shift = |at: Nanos, base: Nanos| Nanos(at.0 + second * 1_000_000_000 + 10_000_000_000_000 - base.0);
         let base = tick.stamp.boottime;
         macro_rules! shift { ($($source:ident)+) => { $(
-            if let Some(sample) = &mut tick.$source { sample.at = shift(Nanos(sample.at.0.max(base.0 - 900_000_000)), base); }
+            if let Some(sample) = &mut tick.$source {
+                let sample = Arc::make_mut(sample);
+                sample.at = shift(Nanos(sample.at.0.max(base.0 - 900_000_000)), base);
+            }
         )+ } }
         shift!(gpu xid engine md block psi pci numa proc cgroup);
         (tick.stamp.boottime, tick.stamp.monotonic) = (shift(base, base), shift(base, base));
@@ -104,7 +108,7 @@ fn lasting(state: &str, seconds: u64, change: impl Fn(&mut Tick)) -> Vec<Tick> {
 }
 
 fn local(tick: &mut Tick) {
-    if let Some(Reading::Value(all)) = tick.proc.as_mut().map(|sample| &mut sample.value) {
+    if let Some(Reading::Value(all)) = tick.proc.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
         for process in &mut all.processes {
             (process.remote_peers, process.rdma) = (0.into(), false.into());
         }

@@ -1,6 +1,7 @@
 //! The node-fit verdict, in each form, held against what each health check does with codes and text.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use gpuprod::check::By;
 use gpuprod::fit::{Also, Fit, For, Format, Verdict};
@@ -98,7 +99,7 @@ fn a_hung_driver_is_unfit() {
 fn a_failed_array_is_unfit() {
     let mut frame = at("serving_healthy.scn", 300);
     frame.judgement.to_mut().node.fit.clear();
-    if let Some(Reading::Value(md)) = frame.known.to_mut().md.as_mut().map(|sample| &mut sample.value) {
+    if let Some(Reading::Value(md)) = frame.known.to_mut().md.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
         md.arrays[0].state = MdState::Broken.into();
     }
     let fit = Fit::of(&frame, By::Agent, For::Batch);

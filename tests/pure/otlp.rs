@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gpuprod::catalogue::{self, Kind, names};
 use gpuprod::own::{Otlp, Own};
@@ -251,7 +252,7 @@ fn a_series_that_went_is_closed_and_a_counter_that_stepped_back_begins_anew() {
     let first = encoder.encode(&node.step(1, Bucket::Idle));
     let before = of(&first, "gpuprod.gpu.power")[0].time_unix_nano;
     let gpus = |tick: &mut Tick, change: &dyn Fn(&mut gpuprod_snapshot::gpu::Gpu)| {
-        if let Some(Reading::Value(gpus)) = tick.gpu.as_mut().map(|sample| &mut sample.value) {
+        if let Some(Reading::Value(gpus)) = tick.gpu.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
             change(&mut gpus.devices[0]);
         }
     };

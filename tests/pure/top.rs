@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use gpuprod::pipeline::{Frame, Pipeline};
 use gpuprod::top::{Origin, Over, Player, Playing, Section, Ticks, View, Wish, apply, draw};
@@ -180,15 +181,15 @@ fn every_size_and_state_can_be_drawn() {
 fn hostile_names_move_no_cursor() {
     let evil = "a\x1b[2J\x1b]0;x\x07\r\nb\u{202e}c\u{200f}\t日本\u{301}";
     let mut tick = node::full();
-    if let Some(Reading::Value(md)) = tick.md.as_mut().map(|sample| &mut sample.value) {
+    if let Some(Reading::Value(md)) = tick.md.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
         md.arrays[0].name = evil.to_owned();
         md.arrays[0].slots = evil.to_owned().into();
         md.arrays[0].level = evil.to_owned().into();
     }
-    if let Some(Reading::Value(engines)) = tick.engine.as_mut().map(|sample| &mut sample.value) {
+    if let Some(Reading::Value(engines)) = tick.engine.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
         engines.engines[0].url = format!("http://{evil}");
     }
-    if let Some(Reading::Value(block)) = tick.block.as_mut().map(|sample| &mut sample.value) {
+    if let Some(Reading::Value(block)) = tick.block.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
         block.devices[0].name = evil.to_owned();
     }
     let mut view = view([tick], Policy::default());
@@ -209,7 +210,7 @@ fn hostile_names_move_no_cursor() {
 #[test]
 fn more_gpus_than_rows_scroll() {
     let mut tick = node::full();
-    if let Some(Reading::Value(gpus)) = tick.gpu.as_mut().map(|sample| &mut sample.value) {
+    if let Some(Reading::Value(gpus)) = tick.gpu.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
         let one = gpus.devices[0].clone();
         gpus.devices = (0..64)
             .map(|index| {

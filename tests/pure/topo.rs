@@ -6,6 +6,7 @@ use gpuprod_snapshot::host::{NodeTime, Process};
 use gpuprod_snapshot::topology::NumaNode;
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Missing, Reading, Tick};
+use std::sync::Arc;
 
 /// Four GPUs on two sockets (CPUs 0-55 and 56-111), the drive on the second one.
 const NODE: &str = "scenario places\nlength 2m\nnoise 0%\ngpu 4\njob near gpus 0\njob far gpus 1\njob third gpus 2\n\
@@ -21,12 +22,16 @@ fn at(change: impl Fn(&mut Tick)) -> Topo {
 }
 
 fn process<'a>(tick: &'a mut Tick, comm: &str) -> &'a mut Process {
-    let Some(Reading::Value(all)) = tick.proc.as_mut().map(|sample| &mut sample.value) else { panic!("no processes") };
+    let Some(Reading::Value(all)) = tick.proc.as_mut().map(|sample| &mut Arc::make_mut(sample).value) else {
+        panic!("no processes")
+    };
     all.processes.iter_mut().find(|process| process.comm.get().is_some_and(|name| name == comm)).unwrap()
 }
 
 fn nodes(tick: &mut Tick) -> &mut Vec<NumaNode> {
-    let Some(Reading::Value(numa)) = tick.numa.as_mut().map(|sample| &mut sample.value) else { panic!("no nodes") };
+    let Some(Reading::Value(numa)) = tick.numa.as_mut().map(|sample| &mut Arc::make_mut(sample).value) else {
+        panic!("no nodes")
+    };
     &mut numa.nodes
 }
 
@@ -81,7 +86,9 @@ fn storage_near_the_cpus_excuses_them_and_storage_near_the_gpu_does_not() {
 fn what_may_not_be_read_is_cannot_tell_and_never_a_warning() {
     // The driver lists it, the process table does not.
     let topo = at(|tick| {
-        let Some(Reading::Value(all)) = tick.proc.as_mut().map(|sample| &mut sample.value) else { panic!() };
+        let Some(Reading::Value(all)) = tick.proc.as_mut().map(|sample| &mut Arc::make_mut(sample).value) else {
+            panic!()
+        };
         all.processes.clear();
     });
     assert!(topo.processes.len() == 3 && topo.processes.iter().all(|held| held.placement == Placement::CannotTell));
@@ -97,7 +104,9 @@ fn what_may_not_be_read_is_cannot_tell_and_never_a_warning() {
     assert!(!warn && says.contains("what it reads cannot be told"), "{says}");
     // The driver does not list processes at all.
     let topo = at(|tick| {
-        let Some(Reading::Value(gpus)) = tick.gpu.as_mut().map(|sample| &mut sample.value) else { panic!() };
+        let Some(Reading::Value(gpus)) = tick.gpu.as_mut().map(|sample| &mut Arc::make_mut(sample).value) else {
+            panic!()
+        };
         gpus.devices[1].processes = Reading::Missing(Missing::Denied);
     });
     assert!(topo.findings.iter().any(|note| !note.warn && note.about == "GPU 1" && note.says.contains("(denied)")));

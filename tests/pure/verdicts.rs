@@ -164,7 +164,7 @@ fn a_tick_with_more_gpus_than_any_node_is_cut_to_size() {
     let gpus = gpuprod_snapshot::gpu::Gpus { devices: (0..5000).map(gpu).collect(), ..Default::default() };
     let sample =
         gpuprod_snapshot::Sample { at: Nanos(1), took: Nanos(1), value: gpus.into(), why: String::new(), hung: None };
-    let tick = gpuprod_snapshot::Tick { gpu: Some(sample), period: Nanos::from_secs(1), ..Default::default() };
+    let tick = gpuprod_snapshot::Tick { gpu: Some(sample.into()), period: Nanos::from_secs(1), ..Default::default() };
     assert_eq!(gpuprod_rules::Judge::default().step(&tick).units.len(), 1024);
 }
 

@@ -64,7 +64,7 @@ const DEVICES: usize = 64;
 fn each(frame: &Frame<'_>, mut read: impl FnMut(&str, &IoCounters)) {
     let whole = |device: &&BlockDevice| device.partition_of.is_none();
     for device in
-        value(frame.known.block.as_ref()).map_or(&[][..], |block| &block.devices).iter().filter(whole).take(DEVICES)
+        value(frame.known.block.as_deref()).map_or(&[][..], |block| &block.devices).iter().filter(whole).take(DEVICES)
     {
         if let Some(io) = device.io.get() {
             read(&device.name, io);

@@ -97,7 +97,7 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 fn each(frame: &Frame<'_>, read: impl FnMut(&Engine)) {
-    value(frame.known.engine.as_ref()).map_or(&[][..], |engines| &engines.engines).iter().for_each(read);
+    value(frame.known.engine.as_deref()).map_or(&[][..], |engines| &engines.engines).iter().for_each(read);
 }
 
 fn of<T>(histogram: &Reading<Histogram>, field: fn(&Histogram) -> T) -> Reading<T> {

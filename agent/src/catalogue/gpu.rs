@@ -170,7 +170,7 @@ pub(super) const METRICS: &[Metric] = &[
 
 /// Every GPU with a known identity.
 fn each(frame: &Frame<'_>, mut read: impl FnMut(&str, &Gpu)) {
-    for gpu in value(frame.known.gpu.as_ref()).map_or(&[][..], |gpus| &gpus.devices) {
+    for gpu in value(frame.known.gpu.as_deref()).map_or(&[][..], |gpus| &gpus.devices) {
         if let Some(uuid) = gpu.uuid.get() {
             read(uuid, gpu);
         }
@@ -178,7 +178,7 @@ fn each(frame: &Frame<'_>, mut read: impl FnMut(&str, &Gpu)) {
 }
 
 fn info(frame: &Frame<'_>, out: &mut Points) {
-    let driver = value(frame.known.gpu.as_ref()).and_then(|gpus| gpus.driver.get());
+    let driver = value(frame.known.gpu.as_deref()).and_then(|gpus| gpus.driver.get());
     each(frame, |uuid, gpu| {
         let pci = gpu.pci.get().map(ToString::to_string).unwrap_or_default();
         let labels = [

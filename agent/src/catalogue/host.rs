@@ -24,7 +24,7 @@ pub(super) const METRICS: &[Metric] = &[Metric {
 }];
 
 fn each(frame: &Frame<'_>, mut read: impl FnMut(&str, &Pressure)) {
-    let Some(psi) = value(frame.known.psi.as_ref()) else {
+    let Some(psi) = value(frame.known.psi.as_deref()) else {
         return;
     };
     let Pressures { cpu, io, memory } = &psi.system;

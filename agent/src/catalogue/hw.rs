@@ -61,7 +61,7 @@ fn labels<'a>(pair: &'a [&'a str; 2]) -> &'a [&'a str] {
 }
 
 fn each(frame: &Frame<'_>, out: &mut Points, read: fn(&mut Points, &str, &Gpu)) {
-    for gpu in value(frame.known.gpu.as_ref()).map_or(&[][..], |gpus| &gpus.devices) {
+    for gpu in value(frame.known.gpu.as_deref()).map_or(&[][..], |gpus| &gpus.devices) {
         if let Some(uuid) = gpu.uuid.get() {
             read(out, uuid, gpu);
         }

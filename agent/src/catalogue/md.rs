@@ -67,7 +67,7 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 fn each(frame: &Frame<'_>, read: impl FnMut(&MdArray)) {
-    value(frame.known.md.as_ref())
+    value(frame.known.md.as_deref())
         .map_or(&[][..], |md| &md.arrays)
         .iter()
         .filter(|array| !array.is_container)

@@ -68,7 +68,7 @@ fn each(frame: &Frame<'_>, mut read: impl FnMut(&str, &PciDevice)) {
         matches!(device.kind.get(), Some(PciKind::Gpu | PciKind::Accelerator | PciKind::Nic | PciKind::Nvme))
     };
     for device in
-        value(frame.known.pci.as_ref()).map_or(&[][..], |pci| &pci.devices).iter().filter(matters).take(DEVICES)
+        value(frame.known.pci.as_deref()).map_or(&[][..], |pci| &pci.devices).iter().filter(matters).take(DEVICES)
     {
         read(&device.address.to_string(), device);
     }

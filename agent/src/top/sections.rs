@@ -71,7 +71,7 @@ fn host(view: &View) -> Vec<Line<'static>> {
         let what = format!("{} stuck in {} for {}", probe.collector, text::clean(&probe.call), span(probe.age));
         lines.push(Line::styled(what, paint::off(view)));
     }
-    match known(view, Source::Psi, |tick| tick.psi.as_ref()) {
+    match known(view, Source::Psi, |tick| tick.psi.as_deref()) {
         Ok(_) => {
             let pressure = seen::of(&frame.known, Source::Psi);
             lines.extend(pressure.into_iter().map(Line::raw));

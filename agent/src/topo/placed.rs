@@ -64,11 +64,11 @@ pub enum Placement {
 
 /// All GPUs with their processes, by index.
 pub(super) fn held(tick: &Tick) -> Vec<Held> {
-    let gpus = value(tick.gpu.as_ref()).map_or(&[][..], |gpus| &gpus.devices);
-    let sockets = value(tick.numa.as_ref()).map(Sockets::of).unwrap_or_default();
+    let gpus = value(tick.gpu.as_deref()).map_or(&[][..], |gpus| &gpus.devices);
+    let sockets = value(tick.numa.as_deref()).map(Sockets::of).unwrap_or_default();
     let none = Pci::default();
-    let pci = value(tick.pci.as_ref()).unwrap_or(&none);
-    let processes: BTreeMap<u32, &Process> = value(tick.proc.as_ref())
+    let pci = value(tick.pci.as_deref()).unwrap_or(&none);
+    let processes: BTreeMap<u32, &Process> = value(tick.proc.as_deref())
         .map_or(&[][..], |all| &all.processes)
         .iter()
         .map(|process| (process.pid, process))
@@ -101,8 +101,8 @@ fn one(gpu: &Gpu, node: Reading<u32>, pid: u32, process: Option<&Process>, socke
             _ => Placement::Near,
         })
     };
-    let (block, md) = (value(tick.block.as_ref()), value(tick.md.as_ref()));
-    let drives = placement::storage(&[process], block, md, value(tick.pci.as_ref()));
+    let (block, md) = (value(tick.block.as_deref()), value(tick.md.as_deref()));
+    let drives = placement::storage(&[process], block, md, value(tick.pci.as_deref()));
     let drive = |(name, node): (String, Option<u32>)| Drive {
         name: text::clean(&name),
         node: Reading::from_option(node, Missing::Unsupported),
@@ -127,11 +127,11 @@ fn one(gpu: &Gpu, node: Reading<u32>, pid: u32, process: Option<&Process>, socke
 
 /// What is wrong with where processes may run. A node with one socket has nothing to place.
 pub(super) fn judge(held: &[Held], tick: &Tick) -> Vec<Note> {
-    let sockets = value(tick.numa.as_ref()).map(Sockets::of).unwrap_or_default();
+    let sockets = value(tick.numa.as_deref()).map(Sockets::of).unwrap_or_default();
     if !sockets.several() {
         return Vec::new();
     }
-    let gpus = value(tick.gpu.as_ref()).map_or(&[][..], |gpus| &gpus.devices);
+    let gpus = value(tick.gpu.as_deref()).map_or(&[][..], |gpus| &gpus.devices);
     let unlisted = gpus.iter().filter_map(|gpu| {
         let why = gpu.processes.missing()?;
         let says = format!("which processes hold it cannot be told ({why}), nor where they run");

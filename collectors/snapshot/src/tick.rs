@@ -1,6 +1,7 @@
 //! The tick: time stamps, samples, and the one list of sources.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +97,7 @@ macro_rules! sources {
         }
 
         /// What was newly read of the node at an instant. A source that was not read since the tick before is absent.
+        /// Judge, recording and screens look at the same samples: a copy of a tick copies none of them.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Tick {
             /// When the tick was put together.
@@ -103,7 +105,7 @@ macro_rules! sources {
             /// The tick's nominal length.
             #[serde(rename = "period_ns")]
             pub period: Nanos,
-            $($(#[$meta])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $field: Option<Sample<$ty>>,)+
+            $($(#[$meta])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $field: Option<Arc<Sample<$ty>>>,)+
         }
 
         impl Tick {
@@ -131,7 +133,7 @@ macro_rules! sources {
             /// The state of one source in this tick: time, duration, error, without the value.
             #[must_use]
             pub fn status(&self, source: Source) -> Option<Sample<()>> {
-                match source { $(Source::$variant => self.$field.as_ref().map(Sample::status),)+ }
+                match source { $(Source::$variant => self.$field.as_ref().map(|sample| sample.status()),)+ }
             }
 
             /// Takes out samples that are known already: no newer than another tick's of the same boot.
@@ -152,7 +154,7 @@ macro_rules! sources {
                 older.stamp = core::mem::replace(&mut self.stamp, newer.stamp.clone());
                 older.period = core::mem::replace(&mut self.period, newer.period);
                 $(if let Some(sample) = &newer.$field {
-                    older.$field = self.$field.replace(sample.clone());
+                    older.$field = self.$field.replace(Arc::clone(sample));
                 })+
             }
         }
@@ -206,8 +208,8 @@ impl<T> Sample<T> {
     }
 }
 
-fn keep<T>(slot: &mut Option<Sample<T>>, sample: Sample<T>) {
+fn keep<T>(slot: &mut Option<Arc<Sample<T>>>, sample: Sample<T>) {
     if slot.as_ref().is_none_or(|held| held.at <= sample.at) {
-        *slot = Some(sample);
+        *slot = Some(Arc::new(sample));
     }
 }

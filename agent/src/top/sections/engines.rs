@@ -15,7 +15,7 @@ use crate::text;
 const OFF: f64 = 0.9;
 
 pub(super) fn lines(view: &View) -> Vec<Line<'static>> {
-    let engines = match known(view, Source::Engine, |tick| tick.engine.as_ref()) {
+    let engines = match known(view, Source::Engine, |tick| tick.engine.as_deref()) {
         Ok(engines) => &engines.engines,
         Err(why) => return vec![why],
     };

@@ -31,7 +31,7 @@ pub(super) fn lines(view: &View, width: usize) -> Vec<Line<'static>> {
     };
     if frame.judgement.units.is_empty() {
         let mut lines = vec![Line::styled("no unit can be judged", paint::dim(view))];
-        match known(view, Source::Gpu, |tick| tick.gpu.as_ref()) {
+        match known(view, Source::Gpu, |tick| tick.gpu.as_deref()) {
             Err(why) => lines.push(why),
             Ok(gpus) => lines.extend(gpus.devices.iter().map(|gpu| {
                 let health = gpu.health.get().map_or("?", |health| health.as_str());
@@ -70,7 +70,7 @@ fn row(
     wide: bool,
     gaps: &mut Gaps,
 ) -> Line<'static> {
-    let gpu = device(unit, frame).filter(|_| known(view, Source::Gpu, |tick| tick.gpu.as_ref()).is_ok());
+    let gpu = device(unit, frame).filter(|_| known(view, Source::Gpu, |tick| tick.gpu.as_deref()).is_ok());
     let mut cells = Cells { gpu, unit, gaps };
     let lost = gpu.is_some_and(|gpu| gpu.health.get().is_some_and(|health| *health != GpuHealth::Ok));
     let style = if lost { paint::off(view) } else { Style::new() };

@@ -18,7 +18,7 @@ const OFF: f64 = 1.5;
 const WIDE: usize = 90;
 
 pub(super) fn arrays(view: &View, width: usize) -> Vec<Line<'static>> {
-    let md = match known(view, Source::Md, |tick| tick.md.as_ref()) {
+    let md = match known(view, Source::Md, |tick| tick.md.as_deref()) {
         Ok(md) => md,
         Err(why) => return vec![why],
     };
@@ -82,7 +82,7 @@ fn latency(kind: VitalKind, of: &str, view: &View) -> Span<'static> {
 }
 
 pub(super) fn drives(view: &View, width: usize) -> Vec<Line<'static>> {
-    let block = match known(view, Source::Block, |tick| tick.block.as_ref()) {
+    let block = match known(view, Source::Block, |tick| tick.block.as_deref()) {
         Ok(block) => block,
         Err(why) => return vec![why],
     };
