@@ -1,6 +1,7 @@
 //! Energy and bytes by tenant: what the GPUs' counters gained is somebody's or nobody's, once, whatever comes and goes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gpuprod::report::{By, csv, table, whole};
 use gpuprod::store::rows::Gains;
@@ -255,9 +256,9 @@ fn device(name: &str, dev: (u32, u32), slaves: &[&str], partition_of: Option<&st
     }
 }
 
-fn sample<T>(second: u64, value: T) -> Option<Sample<T>> {
+fn sample<T>(second: u64, value: T) -> Option<Arc<Sample<T>>> {
     let value = Reading::Value(value);
-    Some(Sample { at: Nanos(second * SEC), took: Nanos(0), value, why: String::new(), hung: None })
+    Some(Arc::new(Sample { at: Nanos(second * SEC), took: Nanos(0), value, why: String::new(), hung: None }))
 }
 
 fn tick(second: u64, cgroups: Option<Vec<Cgroup>>) -> Tick {
