@@ -51,9 +51,9 @@ pub use judgement::{
 };
 pub use ledger::Ledger;
 pub use number::{Micro, Part};
-pub use policy::{Allocation, Declared, Policy, Shape, Threshold};
+pub use policy::{Allocation, Declared, KvBytes, Policy, Shape, Threshold};
 pub use rule::{Claim, Outcome, RULES, Rule, Text, View};
-pub use serving::Serving;
+pub use serving::{KvSize, KvSource, Serving};
 pub use tenancy::{ClassRule, Tenancy, TenantBy, like};
 pub use vital::{Vital, VitalKind};
 pub use words::{

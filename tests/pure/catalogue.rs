@@ -13,8 +13,8 @@ use gpuprod::sink::prometheus::{Form, page};
 use gpuprod::store::Status;
 use gpuprod_rules::node::{Residual, Resource, Room};
 use gpuprod_rules::{
-    Bucket, Cause, Class, External, Judge, Judgement, Ledger, Meter, Micro, Part, Policy, Progress, RuleId, Serving,
-    State, TenantIo, Weight, WeightSource,
+    Bucket, Cause, Class, External, Judge, Judgement, KvSize, KvSource, Ledger, Meter, Micro, Part, Policy, Progress,
+    RuleId, Serving, State, TenantIo, Weight, WeightSource,
 };
 use gpuprod_snapshot::units::{Bytes, Millijoules, Nanos};
 use gpuprod_snapshot::{Stamp, Tick};
@@ -147,6 +147,8 @@ fn whole(judgement: &mut Judgement) {
         load: Some(Micro(450_000)),
         kv_tokens: Some(Micro(1_400_000_000)),
         kv_requests: Some(Micro(140_000_000)),
+        kv_size: Some(KvSize { source: KvSource::Declared, bytes: Micro(183_500_800_000_000) }),
+        headroom: Some(Micro(2_444_444)),
         gpus_prefill: Some(Micro(1_200_000)),
         gpus_decode: Some(Micro(5_400_000)),
         gpus_kv: Some(Micro(4_000_000)),

@@ -62,6 +62,7 @@ fn values_that_cannot_work_are_refused() {
         ("alerts: {resolve_after: 2h}", "alerts.resolve_after"),
         ("alerts: {node: ''}", "alerts.node"),
         ("rules: {shapes: [{name: a, gpu_milli: 1500}]}", "rules.shapes: gpu_milli of a"),
+        ("rules: {kv_bytes: [{model: a, per_token: 0}]}", "rules.kv_bytes: each needs a model"),
         ("rules: {shapes: [{name: a, gpu_milli: 1}, {name: a, gpu_milli: 2}]}", "of its own"),
         ("rules: {allocations: [{owner: x}]}", "rules.allocations: gpu"),
         ("classes: [{class: batch}]", "classes, line 1: name at least one"),

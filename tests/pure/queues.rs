@@ -1,7 +1,7 @@
 //! Overloaded engines under the public conversation trace: the queue is found, and its kind is named.
 
 use gpuprod::pipeline::{Frame, Pipeline};
-use gpuprod_rules::{Policy, RuleId, Severity};
+use gpuprod_rules::{Declared, KvBytes, KvSource, Policy, RuleId, Severity};
 use gpuprod_sim::Scenario;
 use gpuprod_snapshot::units::Nanos;
 
@@ -110,7 +110,8 @@ fn an_engine_without_room_for_its_own_bursts_is_told() {
 fn an_engine_that_was_at_its_limit_has_a_capacity_and_its_room_is_known() {
     // Two thousand tokens a second at its limit for three minutes, then a load of forty in a hundred.
     let text = "scenario room\nlength 12m\nnoise 1%\ngpu 2\n\
-                engine e gpus 0-1 rate 2000tok/s prompt 5000tok/s hits 20% running 32 waiting 3 kv 80% power 500W\n\
+                engine e gpus 0-1 rate 2000tok/s prompt 5000tok/s hits 20% running 32 waiting 3 kv 80% power 500W \
+                mem 64GiB\n\
                 at 4m set e rate 800tok/s prompt 2000tok/s running 12 waiting 0 kv 30%\n\
                 at 8m set e rate 1700tok/s prompt 4250tok/s running 27 waiting 0 kv 70%";
     let mut pipeline = Pipeline::default();
@@ -135,5 +136,25 @@ fn an_engine_that_was_at_its_limit_has_a_capacity_and_its_room_is_known() {
     // 30 % of 524,288 slots over twelve requests.
     near(calm.kv_tokens, 13_107.0);
     near(calm.kv_requests, 40.0);
+    // Of the two boards' 64 GiB each, 256 KiB a slot at most.
+    let size = calm.kv_size.unwrap();
+    assert_eq!(size.source, KvSource::AtMost);
+    near(Some(size.bytes), 13_107.0 * 262_144.0);
+    // Six tenths are free, and a burst takes two.
+    near(calm.headroom, 3.0);
     near(busy.load, 0.85);
+    assert!(busy.headroom.unwrap().as_f64() < 1.0, "{:?}", busy.headroom);
+    // What the operator says of the model counts, and of another model nothing.
+    let declared = |model: &str| {
+        let line = KvBytes { model: model.to_owned(), per_token: 131_072 };
+        let declared = Declared { kv_bytes: vec![line], ..Declared::default() };
+        let mut pipeline = Pipeline::new(Policy { declared, ..Policy::default() });
+        let ticks: Vec<_> = Scenario::parse(text).unwrap().ticks().take(300).collect();
+        let frames = ticks.iter().map(|tick| pipeline.feed(tick).judgement.serving.first().and_then(|e| e.kv_size));
+        frames.last().flatten().unwrap()
+    };
+    let size = declared("*");
+    assert_eq!(size.source, KvSource::Declared);
+    near(Some(size.bytes), 13_107.0 * 131_072.0);
+    assert_eq!(declared("another").source, KvSource::AtMost);
 }

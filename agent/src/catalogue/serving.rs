@@ -43,6 +43,26 @@ pub(super) const METRICS: &[Metric] = &[
     gauge!("gpuprod.engine.kv.per_request", "{token}", "Tokens in the KV cache per request that runs.", |engine| {
         engine.kv_tokens
     }),
+    Metric {
+        name: "gpuprod.engine.kv.request.size",
+        kind: Kind::Gauge,
+        unit: "By",
+        labels: &["engine", "source"],
+        help: "Bytes in the KV cache per request that runs: by what the config says of a token (declared), else a bound, since all memory that the engine holds counts, weights too (at_most).",
+        read: |frame, out| {
+            each(frame, |engine| {
+                if let Some(size) = engine.kv_size {
+                    out.put(&[&engine.engine, size.source.as_str()], size.bytes.exact());
+                }
+            });
+        },
+    },
+    gauge!(
+        "gpuprod.engine.headroom",
+        "1",
+        "Free room of the last minute over what a burst takes on top of its load; below 1 a burst has no room.",
+        |engine| engine.headroom
+    ),
     gauge!(
         "gpuprod.engine.kv.concurrency",
         "{request}",

@@ -192,6 +192,12 @@ const KEYS: &[Row] = &[
         "[]",
         "Who has which GPU, where no reading tells (allocated_without_process), for example [{gpu: '0', owner: job 4711, class: batch}, {gpu: GPU-…, owner: llm, class: serving, standby: true}].",
     ),
+    (
+        "rules.kv_bytes",
+        "list of models",
+        "[]",
+        "Bytes of a token in the KV cache, which no engine's page tells: 2 x layers x KV heads x head size x bytes of a number, for example [{model: '*Llama-3.1-8B*', per_token: 131072}]. The first line that fits counts.",
+    ),
 ];
 
 /// Words for thresholds; a threshold without one is explained in the rules crate's policy file.

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use gpuprod_collectors::tree;
-use gpuprod_rules::{Allocation, ClassRule, Declared, Policy, RuleId, Shape, Tenancy};
+use gpuprod_rules::{Allocation, ClassRule, Declared, KvBytes, Policy, RuleId, Shape, Tenancy};
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -202,14 +202,16 @@ pub struct Rules {
     pub shapes: Vec<Shape>,
     /// Records of who has which GPU.
     pub allocations: Vec<Allocation>,
+    /// Bytes of a token in the KV cache, by model.
+    pub kv_bytes: Vec<KvBytes>,
     /// Thresholds.
     pub policy: Policy,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        let Declared { shapes, allocations } = Declared::default();
-        Self { mode: Mode::default(), modes: BTreeMap::new(), shapes, allocations, policy: Policy::default() }
+        let Declared { shapes, allocations, kv_bytes } = Declared::default();
+        Self { mode: Mode::default(), modes: BTreeMap::new(), shapes, allocations, kv_bytes, policy: Policy::default() }
     }
 }
 
@@ -224,7 +226,11 @@ impl Rules {
     #[must_use]
     pub fn policy(&self) -> Policy {
         let off = RuleId::ALL.iter().copied().filter(|rule| self.mode_of(*rule) == Mode::Off).collect();
-        let declared = Declared { shapes: self.shapes.clone(), allocations: self.allocations.clone() };
+        let declared = Declared {
+            shapes: self.shapes.clone(),
+            allocations: self.allocations.clone(),
+            kv_bytes: self.kv_bytes.clone(),
+        };
         Policy { off, declared, ..self.policy.clone() }
     }
 }
@@ -280,6 +286,7 @@ impl Config {
             return wrong("rules.policy.without is no key: gates are taken out by the bench alone");
         }
         sane::declared(&self.rules.shapes, &self.rules.allocations)
+            .and_then(|()| sane::kv_bytes(&self.rules.kv_bytes))
             .map_err(|what| Error::plain(path, format!("rules.{what}")))?;
         sane::otlp(&self.otlp).map_err(|what| Error::plain(path, format!("otlp.{what}")))?;
         sane::policy(&self.rules.policy).map_err(|what| Error::plain(path, format!("rules.policy.{what}")))

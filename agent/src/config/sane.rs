@@ -1,6 +1,6 @@
 //! Values that types allow and that cannot work.
 
-use gpuprod_rules::{Allocation, Part, Policy, Shape};
+use gpuprod_rules::{Allocation, KvBytes, Part, Policy, Shape};
 use gpuprod_snapshot::units::Nanos;
 
 use super::{Alerts, Otlp};
@@ -83,6 +83,15 @@ pub(super) fn declared(shapes: &[Shape], allocations: &[Allocation]) -> Result<(
         return Err("allocations: gpu must be a UUID or an index".to_owned());
     }
     Ok(())
+}
+
+/// What is wrong with the sizes of tokens.
+pub(super) fn kv_bytes(list: &[KvBytes]) -> Result<(), String> {
+    if list.len() > DECLARED {
+        return Err(format!("kv_bytes: at most {DECLARED}"));
+    }
+    let wrong = list.iter().find(|line| line.model.is_empty() || !(1..=1 << 30).contains(&line.per_token));
+    wrong.map_or(Ok(()), |_| Err("kv_bytes: each needs a model and per_token between 1 and 1073741824".to_owned()))
 }
 
 /// What is wrong with the alerts' section: the key's name and what may stand there.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Class;
 
-/// Everything declared. Config: `rules.shapes`, `rules.allocations`.
+/// Everything declared. Config: `rules.shapes`, `rules.allocations`, `rules.kv_bytes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Declared {
@@ -15,6 +15,19 @@ pub struct Declared {
     pub shapes: Vec<Shape>,
     /// Records of who has which GPU.
     pub allocations: Vec<Allocation>,
+    /// What a token takes in the KV cache, by model.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kv_bytes: Vec<KvBytes>,
+}
+
+/// Size of a token in the KV cache: no engine's page tells it, and the model's own config does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KvBytes {
+    /// The served model's name; `*` stands for any text.
+    pub model: String,
+    /// 2 x layers x KV heads x head size x bytes of a number.
+    pub per_token: u64,
 }
 
 /// What a job asks for; 0 and what is left out: nothing.
@@ -77,6 +90,7 @@ impl Default for Declared {
                 shape("training_1gpu", 1_000, 16_384, 200, 8_000, 32_768),
             ],
             allocations: Vec::new(),
+            kv_bytes: Vec::new(),
         }
     }
 }

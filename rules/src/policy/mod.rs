@@ -10,7 +10,7 @@ use crate::{Gate, Part, RuleId};
 mod declared;
 pub(crate) mod table;
 
-pub use declared::{Allocation, Declared, Shape};
+pub use declared::{Allocation, Declared, KvBytes, Shape};
 pub use table::Threshold;
 
 table::sections! {
