@@ -98,30 +98,45 @@ impl Ledger {
         if self.upto.as_ref().is_some_and(|upto| upto.boot_id != stamp.boot_id || stamp.boot_id.0.is_empty()) {
             self.meters.clear();
         }
+        // Nearly always a unit is a whole GPU.
         let mut boards: BTreeMap<&UnitId, Vec<&UnitJudgement>> = BTreeMap::new();
         for unit in present.values().copied() {
-            boards.entry(unit.gpu.as_ref().unwrap_or(&unit.unit)).or_default().push(unit);
+            match &unit.gpu {
+                None => self.read_meter(&unit.unit, &[unit], interval, judgement),
+                Some(gpu) => boards.entry(gpu).or_default().push(unit),
+            }
         }
         for (gpu, units) in boards {
-            let Some(meter) = units.iter().find_map(|unit| unit.meter) else { continue };
-            let gained = match (meter, interval) {
-                (Meter::Counter(counter), Some(_)) => self.gained(gpu, counter, stamp.boottime, judgement.period),
-                // Where the clock went back or nothing was booked yet, it is the beginning at most.
-                (Meter::Counter(counter), None) => {
-                    self.meters.entry(gpu.clone()).or_insert(Stand { counter, at: stamp.boottime });
-                    None
-                }
-                (Meter::Power(power), Some(interval)) if !self.meters.contains_key(gpu) => {
-                    let missed = interval::is_missed(interval.rest, judgement.period, false);
-                    let micros = u128::from(power.0).saturating_mul(u128::from(interval.rest.0)) / 1_000_000;
-                    (!missed).then(|| (u64::try_from(micros).unwrap_or(u64::MAX), true))
-                }
-                (Meter::Power(_), _) => None,
-            };
-            let Some((amount, seen)) = gained.filter(|gained| gained.0 > 0) else { continue };
-            let spoken = interval.filter(|interval| seen && interval.unknown.is_empty());
-            self.share_out(amount, &units, spoken.map(|interval| interval.rest), judgement.period);
+            self.read_meter(gpu, &units, interval, judgement);
         }
+    }
+
+    fn read_meter(
+        &mut self,
+        gpu: &UnitId,
+        units: &[&UnitJudgement],
+        interval: Option<&Interval>,
+        judgement: &Judgement,
+    ) {
+        let (at, period) = (judgement.stamp.boottime, judgement.period);
+        let Some(meter) = units.iter().find_map(|unit| unit.meter) else { return };
+        let gained = match (meter, interval) {
+            (Meter::Counter(counter), Some(_)) => self.gained(gpu, counter, at, period),
+            // Where the clock went back or nothing was booked yet, it is the beginning at most.
+            (Meter::Counter(counter), None) => {
+                self.meters.entry(gpu.clone()).or_insert(Stand { counter, at });
+                None
+            }
+            (Meter::Power(power), Some(interval)) if !self.meters.contains_key(gpu) => {
+                let missed = interval::is_missed(interval.rest, period, false);
+                let micros = u128::from(power.0).saturating_mul(u128::from(interval.rest.0)) / 1_000_000;
+                (!missed).then(|| (u64::try_from(micros).unwrap_or(u64::MAX), true))
+            }
+            (Meter::Power(_), _) => None,
+        };
+        let Some((amount, seen)) = gained.filter(|gained| gained.0 > 0) else { return };
+        let spoken = interval.filter(|interval| seen && interval.unknown.is_empty());
+        self.share_out(amount, units, spoken.map(|interval| interval.rest), period);
     }
 
     /// What a counter gained, in microjoules, and whether that was within the time that its owner can be charged with.
