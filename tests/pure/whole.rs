@@ -71,7 +71,7 @@ fn a_free_gpu_beside_saturated_storage_is_stranded() {
     assert!(finding(&after, RuleId::StrandedCapacity).is_none());
     // Jobs that read nothing find room.
     let shapes = vec![Shape { name: "compute".into(), gpu_milli: 1_000, ..Shape::default() }];
-    let policy = Policy { declared: Declared { shapes, allocations: Vec::new() }, ..Policy::default() };
+    let policy = Policy { declared: Declared { shapes, ..Declared::default() }, ..Policy::default() };
     let compute = run(&scenario, &policy, 1_000);
     assert!(finding(&compute, RuleId::StrandedCapacity).is_none());
     assert_eq!(compute.judgement.node.rooms[0].jobs, Some(1));
