@@ -163,7 +163,7 @@ impl UnitFacts<'_> {
     }
     /// Whether it has work: requests, or steps that are made.
     pub(crate) fn wanted(&self) -> bool {
-        matches!(self.demand, Demand::Present { .. }) || self.trainer.steps()
+        matches!(self.demand, Demand::Present { .. }) || (self.trainer.steps() && !self.trainer.late)
     }
     pub(crate) fn deficit(&self) -> f64 {
         self.weight.w.rest().as_fraction()

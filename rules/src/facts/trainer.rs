@@ -25,6 +25,8 @@ pub(crate) struct Trainer<'a> {
     pub(crate) signals: Option<&'a StepSignals>,
     /// Its page counts, whether that is believed or not.
     pub(crate) counts: bool,
+    /// The step under way is so late that it may be doing something else.
+    pub(crate) late: bool,
     /// It evaluates.
     pub(crate) evaluates: bool,
 }
@@ -40,7 +42,8 @@ impl<'a> Gather<'a> {
         let contradicted = unit.contradicted(self.now, policy.telemetry_degraded.conflict_ns);
         let lies = contradicted || (counts && unit.usage.block.rests());
         let signals = known.filter(|_| !lies);
-        Trainer { page, signals, counts, evaluates: unit.evals.on() }
+        let late = signals.is_some_and(|signals| signals.is_late(self.now, policy));
+        Trainer { page, signals, counts, late, evaluates: unit.evals.on() }
     }
 }
 

@@ -25,6 +25,8 @@ const STILL: f64 = 5.0;
 /// From so many normal steps on, and from `SHORTEST` on, it may do something else than stepping.
 const PAUSES: f64 = 1.5;
 const SHORTEST: f64 = 3.0;
+/// Fewer steps than this are few.
+const FEW: f64 = 4.0;
 /// A job whose normal is not known steps while the last one is no older than this.
 const UNKNOWN: f64 = 600.0;
 /// A page may be so late: until then its pace goes on.
@@ -56,6 +58,8 @@ pub(crate) struct StepSignals {
     marks: VecDeque<(Nanos, u64)>,
     /// When it last moved.
     moved: Option<Nanos>,
+    /// Seconds per step between the last marks, the newest last.
+    last: [Option<f64>; 2],
     /// Time of checkpoints and evaluations so far.
     aside: Nanos,
     /// Steps per second.
@@ -80,6 +84,7 @@ impl Default for StepSignals {
             count: None,
             marks: VecDeque::new(),
             moved: None,
+            last: [None; 2],
             aside: Nanos(0),
             pace: Track::new(Worse::Lower, 1.0),
             open: (0.0, 0.0),
@@ -145,6 +150,7 @@ impl StepSignals {
             if let Some(normal) = normal {
                 self.balance += steps / normal;
             }
+            self.last = [self.last[1], (!stopped).then(|| seconds / steps)];
             if !stopped && seconds > 0.0 {
                 self.learn((steps, seconds), at, lesson.well, policy);
             }
@@ -244,6 +250,25 @@ impl StepSignals {
         self.trail().map(|(steps, seconds)| steps / seconds / normal)
     }
 
+    fn is_few(&self) -> bool {
+        self.trail().is_some_and(|(steps, _)| steps < FEW)
+    }
+
+    /// The same for verdicts: of steps so rare that one pause (a checkpoint, an evaluation that nobody knows yet) makes the
+    /// last of them slow, the better of the last two counts.
+    fn patient(&self, normal: f64) -> Option<f64> {
+        let pace = self.closed(normal)?;
+        let best = self.last.iter().flatten().map(|step| 1.0 / step / normal).fold(pace, f64::max);
+        Some(if self.is_few() { best } else { pace })
+    }
+
+    /// Whether the step under way takes so much longer than the last and than a normal one that the job may be doing
+    /// something else.
+    pub(crate) fn is_late(&self, now: Nanos, policy: &Policy) -> bool {
+        let usual = self.step(policy).map(|step| self.last[1].map_or(step, |last| last.max(step)));
+        usual.zip(self.since(now)).is_some_and(|(usual, since)| since >= (PAUSES * usual).max(SHORTEST))
+    }
+
     /// Whether a page came lately.
     pub(crate) fn is_fresh(&self, now: Nanos) -> bool {
         self.count.is_some() && now.saturating_sub(self.page) < LATE
@@ -277,9 +302,15 @@ impl StepSignals {
         if self.has_stopped(now, policy) {
             return Some(0.0);
         }
-        let span = self.work(now).saturating_sub(*first).as_secs_f64();
-        let most = (to_f64(to.saturating_sub(*from)) + 1.0) / normal / span.max(f64::MIN_POSITIVE);
-        Some(self.closed(normal).unwrap_or(1.0).min(most))
+        let open = self.work(now).saturating_sub(self.marks.back()?.0).as_secs_f64();
+        let seen = self.patient(normal);
+        let (steps, seconds) = match seen {
+            // The step under way follows the better of two.
+            Some(best) if self.is_few() => (1.0, 1.0 / (best * normal)),
+            _ => (to_f64(to.saturating_sub(*from)), self.marks.back()?.0.saturating_sub(*first).as_secs_f64()),
+        };
+        let most = (steps + 1.0) / normal / (seconds + open).max(f64::MIN_POSITIVE);
+        Some(seen.unwrap_or(1.0).min(most))
     }
 
     /// Progress for verdicts: within twice the ordinary scatter it *is* the normal, and when a step was done is known to
@@ -323,6 +354,7 @@ impl StepSignals {
     fn forget(&mut self) {
         self.marks.clear();
         (self.moved, self.open, self.balance, self.w) = (None, (0.0, 0.0), 0.0, None);
+        self.last = [None; 2];
     }
 
     /// Keeps the own normal and drops the present.

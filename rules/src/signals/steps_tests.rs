@@ -106,6 +106,22 @@ fn a_checkpoint_in_the_middle_of_a_step_makes_it_no_slower() {
 }
 
 #[test]
+fn one_pause_makes_rare_steps_no_slower_and_two_slow_ones_are_slow() {
+    let mut job = Job::new();
+    job.run(1200, 20.0, WELL);
+    for second in 0..20 + 30 + 60 {
+        // Thirty seconds of something that nobody knows.
+        job.run(1, if (20..50).contains(&second) { 1e9 } else { 20.0 }, WELL);
+        let late = job.signals.is_late(Nanos::from_secs(job.second), &Policy::default());
+        assert!(late || job.w().is_some_and(|w| w > 0.75), "second {second}: {:?}", job.w());
+    }
+    assert_eq!(job.w(), Some(1.0));
+    job.run(85, 40.0, WELL);
+    assert!(job.w().is_some_and(|w| w < 0.55), "{:?}", job.w());
+    assert!(!job.signals.is_late(Nanos::from_secs(job.second), &Policy::default()));
+}
+
+#[test]
 fn another_job_on_the_port_begins_anew_and_a_restart_does_not() {
     let mut job = Job::new();
     job.run(600, 1.0, WELL);
