@@ -223,6 +223,7 @@ impl Track {
             n: self.blocks(),
             alarm: self.cusum > policy.cusum_alarm,
             onset: self.onset,
+            onset_z: self.onset_z,
         })
     }
 }
@@ -237,6 +238,8 @@ pub(crate) struct Deviation {
     pub(crate) n: u32,
     pub(crate) alarm: bool,
     pub(crate) onset: Option<Nanos>,
+    /// How far the first block was from the median.
+    pub(crate) onset_z: f64,
 }
 
 impl Deviation {

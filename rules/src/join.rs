@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::host::Process;
 use gpuprod_snapshot::local_port;
-use gpuprod_snapshot::storage::{Block, BlockDevice, Md, MdArray};
+use gpuprod_snapshot::storage::{Block, BlockDevice, Md, MdArray, MdMember};
 
 /// Block devices below what the processes have open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,6 +162,15 @@ pub(crate) fn disks_of(array: &MdArray, block: &Block, md: &Md) -> BTreeSet<Stri
 pub(crate) fn arrays<'a>(block: Option<&Block>, md: Option<&'a Md>) -> Vec<(&'a MdArray, BTreeSet<String>)> {
     let below = |array: &MdArray, md: &Md| block.map_or_else(BTreeSet::new, |block| disks_of(array, block, md));
     md.into_iter().flat_map(|md| md.arrays.iter().map(move |array| (array, below(array, md)))).collect()
+}
+
+/// The disks below those members of an array that count.
+pub(crate) fn disks_below(array: &MdArray, counts: fn(&MdMember) -> bool, block: &Block, md: &Md) -> BTreeSet<String> {
+    let (mut path, devices) = (StoragePath::default(), by_name(block));
+    for member in array.members.iter().filter(|member| counts(member)) {
+        descend(&member.name, &devices, Some(md), &mut path, 1);
+    }
+    path.disks
 }
 
 /// The devices by name.

@@ -234,6 +234,9 @@ fn status(outcome: &Outcome) -> RuleStatus {
     }
 }
 
+/// So long an unexplained deficit keeps the devices that its unit uses from being learnt.
+const DOUBT: Nanos = Nanos::from_secs(600);
+
 /// What may not be learnt from now: a baseline must not drink from the trouble that it is to recognise.
 fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &Holds) -> Suspect {
     let mut suspect = Suspect::default();
@@ -256,7 +259,10 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         if unit.deficit_since.is_some() || blamed || unit.usage.hungry.since().is_some() {
             suspect.workloads.extend(unit.host.cgroup.clone());
         }
-        if blamed {
+        // A deficit that nobody is blamed for yet may be the device's; after a while it is somebody else's, and devices
+        // are learnt again.
+        let doubt = unit.deficit_since.is_some_and(|since| host.now.saturating_sub(since) < DOUBT);
+        if blamed || doubt {
             suspect.disks.extend(unit.path.disks.iter().cloned());
             suspect.arrays.extend(unit.path.arrays.iter().cloned());
             suspect.mounts.extend(unit.mounts.iter().cloned());

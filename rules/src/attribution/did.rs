@@ -26,6 +26,8 @@ const GOOD: usize = 24;
 /// takes six.
 const ENOUGH: usize = 6;
 const DENIES: usize = 3;
+/// Trouble of fewer blocks, two minutes, is young.
+const YOUNG: usize = 24;
 /// The least difference that counts, as a part of full progress.
 const LEAST: f64 = 0.10;
 /// Spreads that it must measure.
@@ -245,24 +247,40 @@ impl History {
             victim.1 = (0..GOOD).filter_map(|ago| self.good(unit, ago)).collect();
             control.1 = (0..GOOD).filter_map(|ago| mean(&|id| self.good(id, ago))).collect();
         }
+        // What a unit makes is read over some seconds, and blocks of noise count as trouble: while trouble is young, its
+        // newest blocks show sooner than all of them that the others lost as much.
+        if (DENIES..YOUNG).contains(&victim.0.len()) {
+            let newest = |sides: &Sides| (sides.0.iter().take(DENIES).copied().collect(), sides.1.clone());
+            let early = Did::of((newest(&victim), newest(&control)), switch);
+            if early.as_ref().is_some_and(Did::denies) {
+                return early;
+            }
+        }
+        Did::of((victim, control), switch)
+    }
+
+    /// The rank correlation of a cause's course with a unit's loss.
+    pub(crate) fn coupled(&self, cause: &[Option<f64>], effect: Vec<Option<f64>>) -> Option<f64> {
+        self.memo.coupled(cause, effect)
+    }
+}
+
+impl Did {
+    /// The newest blocks stand first.
+    fn of((victim, control): (Sides, Sides), switch: Switch) -> Option<Self> {
         let (on, off) = (victim.0.len(), victim.1.len());
         let (change, spread) = self::change(victim)?;
         let (against, noise) = self::change(control).map_or((None, spread), |(against, noise)| (Some(against), noise));
         let pooled = libm::sqrt(f64::midpoint(spread * spread, noise * noise));
         let difference = change - against.unwrap_or(0.0);
         let large = difference <= -LEAST && -difference >= SPREADS * pooled;
-        Some(Did {
+        Some(Self {
             victim: change,
             control: against,
             significant: large && on >= ENOUGH && (against.is_some() || switch.ended()),
             on,
             off,
         })
-    }
-
-    /// The rank correlation of a cause's course with a unit's loss.
-    pub(crate) fn coupled(&self, cause: &[Option<f64>], effect: Vec<Option<f64>>) -> Option<f64> {
-        self.memo.coupled(cause, effect)
     }
 }
 
@@ -307,6 +325,28 @@ mod tests {
         assert_eq!(change((alloc::vec![0.5; 20], alloc::vec![1.0; 5])), None);
         let (difference, spread) = change((alloc::vec![0.5; 6], alloc::vec![1.0; 6])).unwrap();
         assert!((difference + 0.5).abs() < 1e-12 && (spread - FLOOR).abs() < 1e-12);
+    }
+
+    #[test]
+    fn young_trouble_is_denied_by_its_newest_blocks() {
+        let (unit, other) = (UnitId("a".into()), UnitId("b".into()));
+        let course = |blocks: &[f64]| Course {
+            blocks: blocks.iter().copied().map(Some).collect(),
+            good: core::iter::repeat_n(1.0, GOOD).collect(),
+            ..Course::default()
+        };
+        // Five blocks of noise were on before, then both fall, and what they make is read late.
+        let fell = [&[1.0; 48][..], &[1.0, 0.9, 0.7, 0.5, 0.5, 0.5]].concat();
+        let mut switch = Switch::default();
+        (0..54).for_each(|block| switch.push(Some(block >= 48 || block % 9 == 0)));
+        let mut history = History::default();
+        history.units.insert(unit.clone(), course(&fell));
+        history.units.insert(other.clone(), course(&fell));
+        assert!(history.compare(&unit, &[&other], switch).unwrap().denies());
+        // One that goes on as ever denies nothing, and nothing is denied without others.
+        history.units.insert(other.clone(), course(&[1.0; 54]));
+        assert!(!history.compare(&unit, &[&other], switch).unwrap().denies());
+        assert!(!history.compare(&unit, &[], switch).unwrap().denies());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use gpuprod_snapshot::Source;
-use gpuprod_snapshot::storage::{FsMount, IoCounters, MemberFlag, SyncState};
+use gpuprod_snapshot::storage::{FsMount, IoCounters, MdMember, MemberFlag, SyncState};
 use gpuprod_snapshot::units::{Nanos, to_f64};
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use super::by_load::ByLoad;
 use super::{ENOUGH_SECONDS, Signals};
 use crate::Policy;
 use crate::baseline::{Track, Worse};
-use crate::join::disks_of;
+use crate::join::disks_below;
 use crate::window::Window;
 
 /// A mean latency over fewer operations than this in a block says nothing (counters are whole milliseconds).
@@ -153,11 +153,7 @@ impl Signals {
                 signals.synced = Some(now);
             }
             // The member that is being written tells nothing about what a reader waits for.
-            let mut steady = array.clone();
-            steady.members.retain(|member| {
-                !member.has(&MemberFlag::Faulty) && !member.has(&MemberFlag::Spare) && !member.has(&MemberFlag::Journal)
-            });
-            for disk in disks_of(&steady, new, md) {
+            for disk in disks_below(array, steady, new, md) {
                 if let Some(step) = deltas.get(disk.as_str()) {
                     signals.add(*step, between, now);
                 }
@@ -184,6 +180,11 @@ impl Signals {
             self.mounts.entry(mount.point.clone()).or_insert_with(StorageSignals::new).add(step, between, now);
         }
     }
+}
+
+/// A member that readers wait for.
+fn steady(member: &MdMember) -> bool {
+    ![MemberFlag::Faulty, MemberFlag::Spare, MemberFlag::Journal].iter().any(|flag| member.has(flag))
 }
 
 /// What happened between two lines of diskstats; the millisecond counters wrap at 2^32.
