@@ -280,7 +280,13 @@ fn enact(state: &State, name: &str, count: u64, gpu: Option<usize>) -> nvmlRetur
     SUCCESS
 }
 
+/// A hang ends when its fault is taken out, and when whoever drove it has gone with its folder: a process that hangs
+/// like a driver would else stay for ever.
 fn hangs(name: &str) -> bool {
+    let state = std::env::var(crate::STATE).unwrap_or_default();
+    if Path::new(&state).parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
+        return false;
+    }
     let mut guard = Guard::take();
     let live = guard.live();
     live.refresh();
