@@ -19,8 +19,8 @@ use super::tenants::{self, OTHER};
 use super::{Ledger, split};
 use crate::{Judgement, Meter, UnitId, UnitJudgement};
 
-/// No board draws more than 10 kW, in millijoules per nanosecond's hundredth part; and readings of counter and clock are
-/// apart by a second at most.
+/// No board draws more than 10 kW: a millijoule in 100 ns. Readings of counter and clock are apart by a second at most,
+/// 10 kJ of that.
 const NANOS_PER_MOST_MJ: u64 = 100;
 const SLACK_MJ: u64 = 10_000_000;
 
