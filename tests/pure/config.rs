@@ -226,3 +226,18 @@ fn a_price_is_what_was_written() {
         assert!(Config::parse(&text, Path::new("x")).is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn what_counts_a_jobs_steps_is_named_soundly() {
+    let parse = |url: &str| Config::parse(&format!("engines: ['{url}']"), Path::new("g.yaml"));
+    for sound in ["http://a/metrics#trainer_global_step", "http://a/metrics#a:b_2", "http://u:p#1@a/metrics"] {
+        assert!(parse(sound).is_ok(), "{sound}");
+    }
+    for (wrong, secret) in
+        [("http://u:sesame@a/metrics#", "sesame"), ("http://a/#two words", "words"), ("http://a/m#9x", "9x")]
+    {
+        let error = parse(wrong).unwrap_err().to_string();
+        assert!(error.contains("no name of a counter of steps"), "{error}");
+        assert!(secret != "sesame" || !error.contains(secret), "{error}");
+    }
+}

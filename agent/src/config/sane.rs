@@ -1,5 +1,6 @@
 //! Values that types allow and that cannot work.
 
+use gpuprod_collectors::engine::counter_name;
 use gpuprod_rules::{Allocation, KvBytes, Part, Policy, Shape};
 use gpuprod_snapshot::units::Nanos;
 
@@ -145,9 +146,12 @@ pub(super) fn otlp(otlp: &Otlp) -> Result<(), String> {
 /// In words, without the URL: it may hold a password.
 pub fn engine(engine: &str) -> Result<(), &'static str> {
     match url(engine) {
-        Err("must name a host") => Err("must name a host: http://HOST:PORT/metrics"),
-        other => other,
+        Err("must name a host") => return Err("must name a host: http://HOST:PORT/metrics"),
+        other => other?,
     }
+    // With an `@` in it, it is most likely the end of a password.
+    let counter = engine.split_once('#').map(|(_, name)| name).filter(|name| !name.contains('@'));
+    counter.map_or(Ok(()), |name| counter_name(name).map(|_| ()))
 }
 
 fn url(url: &str) -> Result<(), &'static str> {

@@ -9,3 +9,4 @@ mod steps;
 mod tally;
 
 pub use scrape::Scraper;
+pub use steps::name as counter_name;

@@ -113,7 +113,7 @@ impl Target {
                 // With an `@` in it, it is most likely the end of a password, and nobody's name.
                 let named = url.fragment().filter(|name| !name.contains('@')).map(super::steps::name).transpose();
                 url.set_fragment(None);
-                this.url = named.map(|name| {
+                this.url = named.map_err(str::to_owned).map(|name| {
                     this.steps = name;
                     url
                 });

@@ -18,14 +18,17 @@ pub(super) struct Steps {
     value: Tally,
 }
 
-/// The name of a counter: what stands behind `#` in a page's URL. An error says what it should be.
-pub(super) fn name(fragment: &str) -> Result<String, String> {
+/// The name of a counter of steps: what stands behind `#` in a page's URL.
+///
+/// # Errors
+/// Says what it should be.
+pub fn name(fragment: &str) -> Result<String, &'static str> {
     let first = |c: char| c.is_ascii_alphabetic() || c == '_' || c == ':';
     let sound = fragment.starts_with(first) && fragment.chars().all(|c| first(c) || c.is_ascii_digit());
     if sound && fragment.len() <= 200 {
         Ok(fragment.to_owned())
     } else {
-        Err("what stands behind # is no name of a counter of steps (letters, digits, _ and :)".to_owned())
+        Err("what stands behind # is no name of a counter of steps (letters, digits, _ and :)")
     }
 }
 
