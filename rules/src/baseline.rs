@@ -28,6 +28,8 @@ const CLIP: f64 = 4.0;
 /// An episode begins with its first block so far from the median: the sum alone is above zero every few blocks
 /// by noise, and an onset that is too early would clear the cause.
 const ONSET_Z: f64 = 2.0;
+/// Autocorrelated noise may come to so many times the distance that counts as a deviation, and even alarm.
+const NOISE: f64 = 2.0;
 /// So many normal blocks in a row end an episode.
 const NORMAL_BLOCKS: u32 = 3;
 
@@ -161,9 +163,20 @@ impl Track {
         }
     }
 
-    /// A block of noise may stand just before the trouble: what is twice as far before anything was told is its beginning.
+    /// Noise may stand just before the trouble. What is twice as far before anything was told is its beginning, and so
+    /// is a step that is larger than all of the noise before it, told or not.
     fn begins_anew(&self, before: f64, z: f64, policy: &Policy) -> bool {
-        before <= policy.cusum_alarm && self.onset_z < policy.deviation_z && z >= 2.0 * self.onset_z
+        let grew = before <= policy.cusum_alarm && self.onset_z < policy.deviation_z && z >= 2.0 * self.onset_z;
+        grew || self.stepped(z, policy)
+    }
+
+    /// Whether the last block (`z` from the median) lies a step off that is larger than anything that the blocks before it
+    /// came to, and those were no more than noise.
+    fn stepped(&self, z: f64, policy: &Policy) -> bool {
+        let mut past = self.recent.iter().rev().skip(1).flatten().map(|mean| self.badness(*mean));
+        let Some(last) = past.next() else { return false };
+        let most = past.fold(last.max(0.0), f64::max);
+        most < NOISE * policy.deviation_z && z - last > most
     }
 
     /// Distance from the median towards the worse side, in spreads.

@@ -213,6 +213,7 @@ const POLICY: &[(&str, &str)] = &[
     ("cusum_slack", "Slack of the change-point test, in spreads."),
     ("cusum_alarm", "Alarm level of the change-point test, in spreads."),
     ("disk_await_ratio", "Latency of a plain disk over its own baseline from which it counts as the cause."),
+    ("flooded_await_ratio", "The same of a disk that mostly works for others."),
     ("order_slack_blocks", "So many blocks may a cause begin after its effect and still be one."),
     ("coupling_rho", "Rank correlation between a cause's pressure and the deficit."),
     ("fault_hold_ns", "An Xid marks the GPU broken for so long after the last one."),

@@ -55,6 +55,7 @@ pub(super) fn policy(policy: &Policy) -> Result<(), String> {
         ("cusum_alarm", policy.cusum_alarm, 0.0),
         ("coupling_rho", policy.coupling_rho, 0.0),
         ("disk_await_ratio", policy.disk_await_ratio, 1.0),
+        ("flooded_await_ratio", policy.flooded_await_ratio, 1.0),
     ] {
         if !value.is_finite() || value < least {
             return wrong(key, &format!("be a finite number of at least {least}"));

@@ -17,7 +17,7 @@ mod victim;
 
 pub(crate) use candidate::{Candidate, Link, Saturation, Weighed};
 pub(crate) use gates::{Verdict, rank, victim_onset, weigh};
-pub(crate) use storage::{Blame, array, flooded, gates, others};
+pub(crate) use storage::{Blame, array, flooded, gates, others, ratio};
 pub(crate) use victim::{cleared, deviates, far, victim_evidence};
 
 use alloc::vec::Vec;

@@ -45,7 +45,7 @@ pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     let spoken_for = |disk: &String| view.host.syncing().any(|(_, disks)| disks.contains(disk));
     for name in view.unit.path.disks.iter().filter(|disk| !spoken_for(disk)) {
         let signals = view.host.signals.disks.get(name);
-        let mut candidate = shows(view, name, signals, view.policy.disk_await_ratio, false).candidate;
+        let mut candidate = shows(view, name, signals, ratio(view, name), false).candidate;
         if flooded(view, name) {
             candidate.cause = Cause::BackgroundIo;
         }
@@ -95,6 +95,12 @@ pub(crate) fn others(view: &View<'_>, name: &str) -> Option<f64> {
 /// Most of what a disk moves is not the workload's.
 pub(crate) fn flooded(view: &View<'_>, name: &str) -> bool {
     others(view, name).is_some_and(|others| others >= view.policy.io_stall.background.as_fraction())
+}
+
+/// How far above its normal a disk's latency must be. Where most of what it moves is known to be others', it need not be as
+/// late to hold the workload up.
+pub(crate) fn ratio(view: &View<'_>, name: &str) -> f64 {
+    if flooded(view, name) { view.policy.flooded_await_ratio } else { view.policy.disk_await_ratio }
 }
 
 /// Whether a unit's workload has this disk, array or mount open.
@@ -171,7 +177,9 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
             )
         }));
     }
-    if let Some(usual) = signals.by_load.usual().filter(|usual| latency.value < ratio * usual.latency) {
+    // A bucket of load is wide: within it a latency is known to no better than a plain disk's ratio.
+    let wide = ratio.max(view.policy.disk_await_ratio);
+    if let Some(usual) = signals.by_load.usual().filter(|usual| latency.value < wide * usual.latency) {
         return Err(view.words(|| {
             format!(
                 "latency {} ms is what it shows at this load without anybody suffering: {} ms ({} blocks)",

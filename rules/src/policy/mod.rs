@@ -51,6 +51,9 @@ pub struct Policy {
     /// Latency of a plain disk against its own baseline from which it counts as the cause. Higher than for a sync:
     /// no event says when it began, and a disk answers later under more load of its reader's own.
     pub disk_await_ratio: f64,
+    /// The same of a disk that mostly works for others (`io_stall.background`): whose load it is, is known there, and the
+    /// workload that reads nothing else loses 1 - 1/1.2 = .17 to it.
+    pub flooded_await_ratio: f64,
     /// A cause may begin so many blocks after its effect and still be one (blocks are coarse).
     pub order_slack_blocks: u32,
     /// Rank correlation between a cause's pressure and the deficit.
@@ -101,6 +104,7 @@ default {
     cusum_slack: 1.0,
     cusum_alarm: 12.0,
     disk_await_ratio: 1.5,
+    flooded_await_ratio: 1.2,
     order_slack_blocks: 2,
     coupling_rho: 0.5,
     fault_hold_ns: Nanos::from_secs(60),

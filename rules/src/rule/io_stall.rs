@@ -63,6 +63,9 @@ thresholds! {
         await_remote_ms: f64 = 50.0, 0.0..=100_000.0;
         /// Latency over the own normal from which a device or server answers too late.
         await_ratio: f64 = 3.0, 1.0..=1_000.0;
+        /// Latency over the own normal from which a device answers too late whatever the clock says: a drive of .15 ms that
+        /// needs 3 ms is below every floor and twenty times late.
+        await_far: f64 = 10.0, 1.0..=1_000.0;
         /// Others' share of a device's bytes from which they are the cause, in millionths.
         background: Part = Part(600_000), Part(0)..=Part::ONE;
         /// Bytes per read below which the workload lives on the latency of small files, not on bandwidth.
@@ -84,7 +87,7 @@ pub(super) const TEXT: Text = Text {
     inputs: "PSI of the workload's cgroup, its blocked threads and where they wait; latency, queue and bytes of the devices \
              and network file systems in its path; utilization.",
     formula: "The workload waits (wait_some, wait_blocked), its GPU has less to do for it, and a device or server in its \
-              path is out of its own normal (await_ratio and the floors in milliseconds) or answers nothing; all of it lasts \
+              path is out of its own normal (await_ratio and the floors in milliseconds, or await_far) or answers nothing; all of it lasts \
               for_ns. Ends after clear_ns. background: others move that part of the bytes; cache_thrash: refault of what is \
               read is read again and more than normally; metadata: the mean read is below small_read.",
     silent: "A wait without a late device (a reader at its own io.max), a sync (that is raid_rebuild_impact), a checkpoint of \
@@ -192,6 +195,8 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
     } else {
         policy.io_stall.await_ms
     };
+    let far = signals.latency.normal(policy).map_or(f64::INFINITY, |normal| normal * policy.io_stall.await_far);
+    let floor = floor.min(far);
     let late = signals.latency.latest().is_some_and(|latency| latency >= floor / if view.active { 2.0 } else { 1.0 });
     let in_flight = signals.in_flight.latest().unwrap_or(0.0);
     let full = device.nr_requests.copied().is_some_and(|most| most > 0 && in_flight >= QUEUE_FULL * f64::from(most));
@@ -221,7 +226,7 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
             Micro::from_f64(in_flight)
         )));
     }
-    let ratio = if late { policy.io_stall.await_ratio } else { policy.disk_await_ratio };
+    let ratio = if late { policy.io_stall.await_ratio } else { attribution::ratio(view, name) };
     let Blame { object, confidence, pressure, latency, mut evidence } = attribution::gates(view, name, signals, ratio)?;
     evidence
         .extend(others.map(|share| Evidence::plain("of its bytes are not the workload's", name, share * 100.0, "%")));
