@@ -178,7 +178,7 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
         }));
     }
     // A bucket of load is wide: within it a latency is known to no better than a plain disk's ratio.
-    let wide = ratio.max(view.policy.disk_await_ratio);
+    let wide = if flooded(view, name) { view.policy.disk_await_ratio.max(ratio) } else { ratio };
     if let Some(usual) = signals.by_load.usual().filter(|usual| latency.value < wide * usual.latency) {
         return Err(view.words(|| {
             format!(
