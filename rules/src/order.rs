@@ -41,6 +41,11 @@ impl Order {
         self.0.insert(above, place);
     }
 
+    /// The value that so many others are not above.
+    pub(crate) fn nth(&self, ring: &VecDeque<f64>, below: usize) -> Option<f64> {
+        self.0.get(below).map(|place| at(ring, *place))
+    }
+
     /// The median and the median distance from it (of an even number: the mean of the two in the middle); zeros of nothing.
     pub(crate) fn middle(&self, ring: &VecDeque<f64>) -> (f64, f64) {
         let half = self.0.len() / 2;
@@ -48,17 +53,31 @@ impl Order {
         let Some(high) = value(half) else { return (0.0, 0.0) };
         let even = self.0.len().is_multiple_of(2);
         let median = value(half.wrapping_sub(1)).filter(|_| even).map_or(high, |low| (low + high) / 2.0);
-        // Distances grow away from the middle on both sides: the next one is below or above what was walked.
+        // Distances grow away from the middle on both sides, so the nearest so many values are some that stand just below it
+        // and some that stand just above: how many of each is looked for by halving.
         let distance = |place: usize| value(place).map(|value| libm::fabs(value - median));
-        let (mut below, mut above) = (half, half);
-        let (mut before, mut last) = (0.0, 0.0);
-        for _ in 0..=half {
-            let (down, up) = (below.checked_sub(1).and_then(distance), distance(above));
-            let upwards = down.is_none_or(|down| up.is_some_and(|up| up < down));
-            (above, below) = if upwards { (above + 1, below) } else { (above, below - 1) };
-            before = last;
-            last = if upwards { up } else { down }.unwrap_or(last);
+        let below = |nth: usize| half.checked_sub(nth)?.checked_sub(1).and_then(distance);
+        let above = |nth: usize| distance(half.checked_add(nth)?);
+        let nearest = half.saturating_add(1);
+        let (mut least, mut most) = (nearest.saturating_sub(self.0.len().saturating_sub(half)), half);
+        while least < most {
+            let down = usize::midpoint(least, most);
+            if below(down) <= above(nearest.saturating_sub(down).saturating_sub(1)) {
+                least = down.saturating_add(1);
+            } else {
+                most = down;
+            }
         }
+        // The farthest of them, and the one before it.
+        let last = |count: usize, side: &dyn Fn(usize) -> Option<f64>| side(count.checked_sub(1)?);
+        let mut farthest = [
+            last(least, &below),
+            last(least.saturating_sub(1), &below),
+            last(nearest.saturating_sub(least), &above),
+            last(nearest.saturating_sub(least).saturating_sub(1), &above),
+        ];
+        farthest.sort_unstable_by(|a, b| b.partial_cmp(a).unwrap_or(core::cmp::Ordering::Equal));
+        let [last, before, ..] = farthest.map(|distance| distance.unwrap_or(0.0));
         (median, if even { (before + last) / 2.0 } else { last })
     }
 }

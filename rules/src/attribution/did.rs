@@ -106,6 +106,15 @@ impl Course {
             push(&mut self.good, w, GOOD);
         }
     }
+
+    /// So many good blocks ago.
+    fn good(&self, blocks: usize) -> Option<f64> {
+        self.good.len().checked_sub(blocks.checked_add(1)?).and_then(|at| self.good.get(at).copied())
+    }
+
+    fn ago(&self, blocks: usize) -> Option<f64> {
+        self.blocks.len().checked_sub(blocks.checked_add(1)?).and_then(|at| self.blocks.get(at).copied().flatten())
+    }
 }
 
 impl History {
@@ -168,17 +177,6 @@ impl History {
         let skip = blocks.map_or(0, |blocks| blocks.len().saturating_sub(most));
         blocks.into_iter().flatten().skip(skip).map(|w| w.map(|w| 1.0 - w)).collect()
     }
-
-    /// So many good blocks ago.
-    fn good(&self, unit: &UnitId, blocks: usize) -> Option<f64> {
-        let good = &self.units.get(unit)?.good;
-        good.len().checked_sub(blocks.checked_add(1)?).and_then(|at| good.get(at).copied())
-    }
-
-    fn ago(&self, unit: &UnitId, blocks: usize) -> Option<f64> {
-        let course = &self.units.get(unit)?.blocks;
-        course.len().checked_sub(blocks.checked_add(1)?).and_then(|at| course.get(at).copied().flatten())
-    }
 }
 
 /// What came of the comparison.
@@ -229,7 +227,9 @@ impl History {
     /// The same courses give the same answer until a block ends.
     fn compare(&self, unit: &UnitId, controls: &[&UnitId], switch: Switch) -> Option<Did> {
         let (mut victim, mut control): (Sides, Sides) = Default::default();
-        let mean = |value: &dyn Fn(&UnitId) -> Option<f64>| {
+        let own = self.units.get(unit);
+        let controls: Vec<&Course> = controls.iter().filter_map(|other| self.units.get(*other)).collect();
+        let mean = |value: &dyn Fn(&Course) -> Option<f64>| {
             let (sum, count) =
                 controls.iter().filter_map(|other| value(other)).fold((0.0, 0_u32), |(sum, n), w| (sum + w, n + 1));
             (count > 0).then(|| sum / f64::from(count))
@@ -240,12 +240,12 @@ impl History {
                 let side = if on { &mut sides.0 } else { &mut sides.1 };
                 side.extend(value);
             };
-            note(&mut victim, self.ago(unit, ago));
-            note(&mut control, mean(&|id| self.ago(id, ago)));
+            note(&mut victim, own.and_then(|own| own.ago(ago)));
+            note(&mut control, mean(&|other| other.ago(ago)));
         }
         if victim.1.len() < ENOUGH {
-            victim.1 = (0..GOOD).filter_map(|ago| self.good(unit, ago)).collect();
-            control.1 = (0..GOOD).filter_map(|ago| mean(&|id| self.good(id, ago))).collect();
+            victim.1 = (0..GOOD).filter_map(|ago| own?.good(ago)).collect();
+            control.1 = (0..GOOD).filter_map(|ago| mean(&|other| other.good(ago))).collect();
         }
         // What a unit makes is read over some seconds, and blocks of noise count as trouble: while trouble is young, its
         // newest blocks show sooner than all of them that the others lost as much.

@@ -4,17 +4,15 @@
 //! and DRAM activity and the 75th of power take the place of the priors. Another workload begins anew.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use gpuprod_snapshot::gpu::Gpu;
 use gpuprod_snapshot::units::to_f64;
 use serde::{Deserialize, Serialize};
 
 use crate::Policy;
+use crate::order::Order;
 use crate::usage::Readings;
 
-/// Blocks that are kept: ten minutes.
-const KEPT: usize = 120;
 /// Utilization of a busy block.
 const BUSY: f64 = 0.8;
 /// Silicon that does less than this spins or copies; it is nobody's full work.
@@ -24,7 +22,10 @@ const WORKS: (f64, f64) = (0.02, 0.05);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Level {
+    /// Ten minutes of blocks.
     blocks: VecDeque<f64>,
+    #[serde(skip)]
+    order: Order,
     level: f64,
 }
 
@@ -32,13 +33,9 @@ impl Level {
     /// Adds a block; `percent` is the percentile that is the level.
     fn learn(&mut self, value: Option<f64>, percent: usize) {
         let Some(value) = value.filter(|value| value.is_finite() && *value > 0.0) else { return };
-        if self.blocks.len() >= KEPT {
-            self.blocks.pop_front();
-        }
-        self.blocks.push_back(value);
-        let mut values: Vec<f64> = self.blocks.iter().copied().collect();
-        let rank = (values.len().saturating_sub(1)).saturating_mul(percent) / 100;
-        self.level = *values.select_nth_unstable_by(rank, f64::total_cmp).1;
+        self.order.push(&mut self.blocks, value);
+        let rank = (self.blocks.len().saturating_sub(1)).saturating_mul(percent) / 100;
+        self.level = self.order.nth(&self.blocks, rank).unwrap_or(value);
     }
 
     fn mature(&self, policy: &Policy) -> Option<f64> {
