@@ -27,6 +27,12 @@ pub(crate) fn note(gather: &Gather<'_>, facts: &[UnitFacts<'_>], holds: &Holds, 
     for judged in units {
         let Some(unit) = facts.iter().find(|unit| unit.id == judged.unit) else { continue };
         let mut external = Vec::new();
+        // Where nothing was lost nobody has caused a loss.
+        let lost = judged.split.iter().any(|(bucket, part)| matches!(bucket, Bucket::Lost(_)) && part.0 > 0);
+        if !lost {
+            judged.external = external;
+            continue;
+        }
         for share in merge::shares(holds, &judged.unit) {
             let lost = judged.split.iter().any(|(bucket, part)| *bucket == Bucket::Lost(share.cause) && part.0 > 0);
             let uses = if lost { uses(gather, (unit, facts), holds, share.cause, share.object) } else { None };
@@ -51,9 +57,9 @@ fn uses(
         Cause::Storage | Cause::BackgroundIo => {
             let arrays = gather.md.into_iter().flat_map(|md| &md.arrays);
             let syncs = arrays
-                .filter(|array| array.name == object || unit.path.arrays.contains(&array.name))
+                .filter(|array| array.name == object || unit.work.path.arrays.contains(&array.name))
                 .any(|array| array.sync.get() == Some(&SyncState::Running));
-            let devices: BTreeSet<(u32, u32)> = unit.io_by_device.keys().copied().collect();
+            let devices: BTreeSet<(u32, u32)> = unit.work.io_by_device.keys().copied().collect();
             if syncs || devices.is_empty() { None } else { gather.uses(|old, new| bytes(old, new, &devices)) }
         }
         Cause::HostCpu => {

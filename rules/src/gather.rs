@@ -19,8 +19,9 @@ use crate::facts::device::{self, DeviceFacts};
 use crate::facts::host::{self as ties, UnitHost};
 use crate::facts::pcie::UnitPcie;
 use crate::facts::trainer::Trainer;
+use crate::facts::work::Work;
 use crate::facts::{Demand, UnitFacts, peers};
-use crate::join::{self, StoragePath};
+use crate::join;
 use crate::signals::device::Lie;
 use crate::signals::own::Lesson;
 use crate::signals::{EngineSignals, Signals};
@@ -32,33 +33,6 @@ use crate::{holders, kin};
 
 /// Processes of a workload that are remembered while nobody lists them.
 const MOST_REMEMBERED: usize = 64;
-
-/// What one workload has open, waits for, and belongs to: the same for all of its units.
-pub(crate) struct Work {
-    path: Rc<StoragePath>,
-    mounts: Rc<BTreeSet<String>>,
-    io_by_device: Rc<BTreeMap<(u32, u32), f64>>,
-    pub(crate) io_some: Option<(f64, &'static str)>,
-    cpu_some: Option<f64>,
-    pub(crate) blocked: Option<(u32, Option<String>)>,
-    owner: Option<String>,
-    interactive: Option<String>,
-}
-
-impl Work {
-    fn of(unit: &UnitFacts<'_>) -> Self {
-        Self {
-            path: unit.path.clone(),
-            mounts: unit.mounts.clone(),
-            io_by_device: unit.io_by_device.clone(),
-            io_some: unit.io_some,
-            cpu_some: unit.cpu_some,
-            blocked: unit.blocked.clone(),
-            owner: unit.owner.clone(),
-            interactive: unit.interactive.clone(),
-        }
-    }
-}
 
 /// The readings of this tick that facts are made of.
 pub(crate) struct Gather<'a> {
@@ -104,19 +78,11 @@ impl<'a> Gather<'a> {
 
     /// The facts of all units. What a unit remembers (its deficit, its power normal) is brought up to date.
     pub(crate) fn all(&self, units: &mut Units, policy: &Policy) -> Vec<UnitFacts<'a>> {
-        let lines = join::lines(&self.processes);
-        let families: Vec<BTreeSet<u32>> =
-            units.iter().map(|(_, unit)| join::family(&unit.pids(self.gpus), &lines)).collect();
-        let occupied: BTreeSet<&BTreeSet<u32>> = families.iter().filter(|family| !family.is_empty()).collect();
-        let sole = occupied.len() == 1;
-        let mut facts: Vec<UnitFacts<'a>> = Vec::with_capacity(families.len());
-        for ((id, unit), family) in units.iter_mut().zip(families) {
-            // Eight GPUs of one engine share a family: what it has open and what it waits for is looked up once.
-            let work = match facts.iter().find(|other| other.family == family) {
-                Some(other) => Work::of(other),
-                None => self.work(&family),
-            };
-            facts.push(self.unit(id, unit, family, work, sole, policy));
+        let (works, places) = self.works(units);
+        let mut facts: Vec<UnitFacts<'a>> = Vec::with_capacity(places.len());
+        for ((id, unit), place) in units.iter_mut().zip(places) {
+            let Some(work) = works.get(place) else { continue };
+            facts.push(self.unit(id, unit, work, policy));
         }
         kin::introduce(&mut facts);
         device::tell(&mut facts);
@@ -124,47 +90,68 @@ impl<'a> Gather<'a> {
         facts
     }
 
-    fn work(&self, family: &BTreeSet<u32>) -> Work {
-        let path = self.block.map(|block| join::storage_of(family, &self.processes, block, self.md));
+    /// The workloads of the node, and which of them each unit has: those of the same processes have the same.
+    fn works(&self, units: &Units) -> (Vec<Rc<Work<'a>>>, Vec<usize>) {
+        let lines = join::lines(&self.processes);
+        let mut listed: Vec<(Vec<u32>, usize)> = Vec::new();
+        let mut families: Vec<BTreeSet<u32>> = Vec::new();
+        let mut places = Vec::new();
+        for (_, unit) in units.iter() {
+            let pids = unit.pids(self.gpus);
+            let known = listed.iter().find(|(known, _)| *known == pids).map(|(_, place)| *place);
+            places.push(known.unwrap_or_else(|| {
+                let family = join::family(&pids, &lines);
+                let place = families.iter().position(|other| *other == family).unwrap_or(families.len());
+                if place == families.len() {
+                    families.push(family);
+                }
+                listed.push((pids, place));
+                place
+            }));
+        }
+        let sole = families.iter().filter(|family| !family.is_empty()).count() == 1;
+        (families.into_iter().map(|family| Rc::new(self.work(family, sole))).collect(), places)
+    }
+
+    fn work(&self, family: BTreeSet<u32>, sole: bool) -> Work<'a> {
+        let page = |trains| join::engine_of(&family, &self.processes, self.engines, trains, sole);
+        let engine = if family.is_empty() { None } else { page(false) };
+        let path = self.block.map(|block| join::storage_of(&family, &self.processes, block, self.md));
         Work {
-            path: Rc::new(path.unwrap_or_default()),
-            mounts: Rc::new(self.mounts(family)),
-            io_by_device: Rc::new(self.io_by_device(family)),
-            io_some: self.pressure(family, |pressures| &pressures.io),
-            cpu_some: self.pressure(family, |pressures| &pressures.cpu).map(|(some, _)| some),
-            blocked: self.blocked(family),
-            owner: self.owner(family),
-            interactive: self.interactive(family),
+            engine,
+            page: if family.is_empty() || engine.is_some() { None } else { page(true) },
+            number: self.number(&family),
+            path: path.unwrap_or_default(),
+            mounts: self.mounts(&family),
+            io_by_device: self.io_by_device(&family),
+            rates: self.rates(&family),
+            io_some: self.pressure(&family, |pressures| &pressures.io),
+            cpu_some: self.pressure(&family, |pressures| &pressures.cpu).map(|(some, _)| some),
+            blocked: self.blocked(&family),
+            owner: self.owner(&family),
+            interactive: self.interactive(&family),
+            ties: ties::of(self, &family),
+            family,
         }
     }
 
-    fn unit(
-        &self,
-        id: &UnitId,
-        unit: &mut Unit,
-        family: BTreeSet<u32>,
-        work: Work,
-        sole: bool,
-        policy: &Policy,
-    ) -> UnitFacts<'a> {
+    fn unit(&self, id: &UnitId, unit: &mut Unit, work: &Rc<Work<'a>>, policy: &Policy) -> UnitFacts<'a> {
         let gpu = unit.gpu(self.gpus);
         if let Some(gpu) = gpu {
             unit.power.learn_context(gpu);
         }
-        let linked =
-            if family.is_empty() { None } else { join::engine_of(&family, &self.processes, self.engines, false, sole) };
         // While the driver hangs, nobody lists processes: the engine that was last seen on the unit stays its own.
         let remembered = || self.engines.iter().find(|engine| Some(&engine.url) == unit.engine.as_ref());
-        let engine = linked.or_else(|| if gpu.is_none() { remembered() } else { None });
-        if linked.is_some() || gpu.is_some() {
+        let engine = work.engine.or_else(|| if gpu.is_none() { remembered() } else { None });
+        if work.engine.is_some() || gpu.is_some() {
             let url = engine.map(|engine| &engine.url);
             if unit.engine.as_ref() != url {
                 unit.engine = url.cloned();
             }
         }
         let signals = engine.and_then(|engine| self.signals.engines.get(&engine.url));
-        let trainer = if engine.is_none() { self.trainer(unit, &family, sole, policy) } else { Trainer::default() };
-        let mut device = self.device(unit, &family, policy);
+        let trainer = if engine.is_none() { self.trainer(unit, work.page, policy) } else { Trainer::default() };
+        let mut device = self.device(unit, &work.family, policy);
         // What cannot be believed is as if it had not been read.
         let believed = gpu.filter(|_| !device.is(Lie::Frozen));
         let mig = unit.gi.is_some();
@@ -202,7 +189,7 @@ impl<'a> Gather<'a> {
         let w = (weight.w.as_fraction() / (1.0 - slower).max(0.01)).min(1.0);
         let deficit = known && !trainer.evaluates && 1.0 - w >= floor.as_fraction();
         unit.deficit_since = deficit.then(|| unit.deficit_since.unwrap_or(self.now));
-        let mut readings = self.readings(unit, believed, signals, &family, &work);
+        let mut readings = self.readings(unit, believed, signals, work);
         readings.steps = trainer.signals.and_then(|steps| steps.rate(self.now, policy));
         if device.lie.is_some() {
             readings.util = None;
@@ -221,7 +208,7 @@ impl<'a> Gather<'a> {
         }
         let (open, block, well) =
             (unit.usage.opened(), unit.usage.block, unit.is_well() && unit.deficit_since.is_none());
-        let workload = self.workload(&family);
+        let workload = work.number;
         unit.power.learn(open, &block, workload, well);
         unit.activity.learn(open, &block, workload, well, policy);
         let sound = unit.is_well() && device.conflict.is_none();
@@ -249,19 +236,10 @@ impl<'a> Gather<'a> {
                 None => trainer.deviation(unit.own.deviation(policy), policy),
             },
             trainer: Trainer { evaluates: unit.evals.on(), ..trainer },
-            workload,
             exact,
             slower,
             deficit_since: unit.deficit_since,
-            io_some: work.io_some,
-            cpu_some: work.cpu_some,
-            blocked: work.blocked,
-            owner: work.owner,
-            interactive: work.interactive,
-            mounts: work.mounts,
-            io_by_device: work.io_by_device,
-            family,
-            path: work.path,
+            work: Rc::clone(work),
             throttled,
             mig,
             rest: unit.is_rest(),
@@ -292,7 +270,7 @@ impl<'a> Gather<'a> {
         };
         let loads = crate::unit::loading(&facts);
         Arc::make_mut(&mut unit.loads).step(self.now, unit.engine.as_ref(), loads, facts.age, readings.io);
-        facts.host = ties::of(self, &facts.family, unit.loads.clone());
+        facts.host.loads = unit.loads.clone();
         let (sharers, serves) = ties::sharers(self, &facts);
         facts.host.sharers = unit.sharing.step(open, &sharers, well, policy);
         facts.host.serves = serves;

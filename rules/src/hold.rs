@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::rule::{Claim, Hold, Outcome, RULES};
+use crate::rule::{Claim, Hold, RULES};
 use crate::{Cause, Policy, RuleId, Severity, UnitId};
 
 /// Holds of all rules, by unit. Saved as one list, by rule and unit.
@@ -72,31 +72,31 @@ impl Held {
         self.0.insert(at, (rule, active));
     }
 
-    /// Takes in what a rule says of the unit now.
+    /// Takes in what a rule claims of the unit now.
     /// A claim without words keeps those that are held ([`Claim::is_like`] them).
-    pub(crate) fn update(
+    pub(crate) fn hear(
         &mut self,
         (rule, hold): (RuleId, Hold),
-        (outcome, tells): (Outcome, bool),
+        (claim, tells): (Claim, bool),
         now: Now,
         policy: &Policy,
     ) {
-        let held = self.0.iter().position(|(held, _)| *held == rule);
-        match (outcome, held.and_then(|at| self.0.get_mut(at))) {
-            (Outcome::Claim(claim), Some((_, active))) => active.renew((claim, tells), (now, hold), policy),
-            (Outcome::Claim(claim), None) => {
-                if claim.severity == Severity::Info || held_long_enough(&claim, now, hold) {
-                    self.insert(rule, Active::begin(claim, now));
-                }
+        match self.0.iter_mut().find(|(held, _)| *held == rule) {
+            Some((_, active)) => active.renew((claim, tells), (now, hold), policy),
+            None if claim.severity == Severity::Info || held_long_enough(&claim, now, hold) => {
+                self.insert(rule, Active::begin(claim, now));
             }
-            (_, Some((_, active))) => {
-                active.current = false;
-                // What blames nobody ends at once; blame must stay away for a while before it is lifted.
-                if active.claim.severity == Severity::Info || active.quiet_for(now) >= hold.leave {
-                    self.0.retain(|(held, _)| *held != rule);
-                }
-            }
-            (_, None) => {}
+            None => {}
+        }
+    }
+
+    /// A rule claims nothing of the unit now.
+    pub(crate) fn hush(&mut self, (rule, hold): (RuleId, Hold), now: Now) {
+        let Some((_, active)) = self.0.iter_mut().find(|(held, _)| *held == rule) else { return };
+        active.current = false;
+        // What blames nobody ends at once; blame must stay away for a while before it is lifted.
+        if active.claim.severity == Severity::Info || active.quiet_for(now) >= hold.leave {
+            self.0.retain(|(held, _)| *held != rule);
         }
     }
 }

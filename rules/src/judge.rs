@@ -152,8 +152,16 @@ impl Judge {
                         (tells, outcome) = (true, judge(true));
                     }
                 }
-                let status = status(&outcome);
-                held.update((rule.id, (rule.hold)(&self.policy)), (outcome, tells), now, &self.policy);
+                let status = match outcome {
+                    Outcome::Claim(claim) => {
+                        held.hear((rule.id, (rule.hold)(&self.policy)), (claim, tells), now, &self.policy);
+                        RuleStatus::Evaluated
+                    }
+                    quiet => {
+                        held.hush((rule.id, (rule.hold)(&self.policy)), now);
+                        status(quiet)
+                    }
+                };
                 let own = held.get(rule.id);
                 overruled = overruled.or(own.filter(|own| is_fault(rule.id, own)).map(|_| rule.id));
                 let active = held.is_active(rule.id);
@@ -225,11 +233,11 @@ fn is_fault(rule: RuleId, held: &Active) -> bool {
     rule == RuleId::GpuFault && held.current && matches!(held.claim.cause, Some(Cause::Fault | Cause::Peer))
 }
 
-fn status(outcome: &Outcome) -> RuleStatus {
+fn status(outcome: Outcome) -> RuleStatus {
     match outcome {
         Outcome::Claim(_) | Outcome::Silent => RuleStatus::Evaluated,
-        Outcome::Suspended(why) => RuleStatus::Suspended(why.clone()),
-        Outcome::Unsupported(why) => RuleStatus::Unsupported(why.clone()),
+        Outcome::Suspended(why) => RuleStatus::Suspended(why),
+        Outcome::Unsupported(why) => RuleStatus::Unsupported(why),
         Outcome::Absent => RuleStatus::Absent,
     }
 }
@@ -249,7 +257,7 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         }
         if let Some(page) = unit.trainer.page {
             let well = unit.deficit_since.is_none() && !blamed && !unit.throttled && unit.trainer.steps();
-            let lesson = unit.trainer.lesson(unit.workload, well, unit.checkpoint);
+            let lesson = unit.trainer.lesson(unit.work.number, well, unit.checkpoint);
             suspect.steps.entry(page.url.clone()).and_modify(|all| all.meet(lesson)).or_insert(lesson);
         }
         if let (Some(engine), Some(util)) = (unit.engine, unit.usage.block.util) {
@@ -257,15 +265,15 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
             *busy = busy.max(util);
         }
         if unit.deficit_since.is_some() || blamed || unit.usage.hungry.since().is_some() {
-            suspect.workloads.extend(unit.host.cgroup.clone());
+            suspect.workloads.extend(unit.work.ties.cgroup.clone());
         }
         // A deficit that nobody is blamed for yet may be the device's; after a while it is somebody else's, and devices
         // are learnt again.
         let doubt = unit.deficit_since.is_some_and(|since| host.now.saturating_sub(since) < DOUBT);
         if blamed || doubt {
-            suspect.disks.extend(unit.path.disks.iter().cloned());
-            suspect.arrays.extend(unit.path.arrays.iter().cloned());
-            suspect.mounts.extend(unit.mounts.iter().cloned());
+            suspect.disks.extend(unit.work.path.disks.iter().cloned());
+            suspect.arrays.extend(unit.work.path.arrays.iter().cloned());
+            suspect.mounts.extend(unit.work.mounts.iter().cloned());
         }
     }
     for (array, disks) in &host.arrays {

@@ -48,10 +48,10 @@ pub(crate) fn groups(facts: &[UnitFacts<'_>]) -> Vec<usize> {
     let mut met: BTreeMap<Tie, usize> = BTreeMap::new();
     for (at, unit) in facts.iter().enumerate() {
         // Of a lost GPU nobody lists the processes any more: those that it had are its workload's.
-        let processes = unit.family.iter().chain(&unit.device.before).copied().map(Tie::Process);
+        let processes = unit.work.family.iter().chain(&unit.device.before).copied().map(Tie::Process);
         let cgroups =
             unit.holders.iter().map(|holder| holder.cgroup.clone()).filter(|path| path.len() > 1).map(Tie::Cgroup);
-        for tie in processes.chain(cgroups).chain(unit.owner.clone().map(Tie::Owner)) {
+        for tie in processes.chain(cgroups).chain(unit.work.owner.clone().map(Tie::Owner)) {
             let first = *met.entry(tie).or_insert(at);
             join(&mut groups, first, at);
         }

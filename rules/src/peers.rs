@@ -43,8 +43,9 @@ pub(crate) fn borrowed(facts: &[UnitFacts<'_>], holds: &Holds, policy: &Policy) 
     let mut borrowed = BTreeMap::new();
     for (at, unit) in facts.iter().enumerate().filter(|(_, unit)| slow(unit)) {
         let mut others = guilty.iter().filter(|(other, _)| groups.get(*other) == groups.get(at));
-        let Some((_, (cause, pressure))) =
-            others.clone().find(|(other, _)| facts.get(*other).is_some_and(|other| other.family == unit.family))
+        let Some((_, (cause, pressure))) = others
+            .clone()
+            .find(|(other, _)| facts.get(*other).is_some_and(|other| other.work.family == unit.work.family))
         else {
             if others.next().is_some() && unit.usage.block.util.is_some_and(|util| util >= SPINS) {
                 borrowed.insert(unit.id.clone(), (Cause::Peer, Part::ONE));

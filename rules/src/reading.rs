@@ -9,7 +9,8 @@ use gpuprod_snapshot::gpu::{Gpu, Gpus};
 use gpuprod_snapshot::host::Process;
 use gpuprod_snapshot::units::{Bytes, to_f64};
 
-use crate::gather::{Gather, Work};
+use crate::facts::work::{Rates, Work};
+use crate::gather::Gather;
 use crate::signals::EngineSignals;
 use crate::unit::Unit;
 use crate::usage::Readings;
@@ -24,16 +25,14 @@ impl Gather<'_> {
         unit: &Unit,
         gpu: Option<&Gpu>,
         engine: Option<&EngineSignals>,
-        family: &BTreeSet<u32>,
-        waits: &Work,
+        waits: &Work<'_>,
     ) -> Readings {
         let mut readings = Readings {
             work: engine.filter(|engine| engine.is_fresh(self.now)).and_then(EngineSignals::rate),
-            io_some: waits.io_some.filter(|_| !family.is_empty()).map(|(some, _)| some),
+            io_some: waits.io_some.filter(|_| !waits.family.is_empty()).map(|(some, _)| some),
             ..Readings::default()
         };
-        let (io, written, cpus) = self.rates(family);
-        (readings.io, readings.written, readings.cpus) = (io, written, cpus);
+        (readings.io, readings.written, readings.cpus) = (waits.rates.moved, waits.rates.written, waits.rates.cpus);
         if let Some((threads, place)) = &waits.blocked {
             let wait = place.as_deref().map_or(Wait::Unknown, wait::of);
             let is = |yes: bool| Some(if *threads > 0 && yes { 1.0 } else { 0.0 });
@@ -86,11 +85,10 @@ impl Gather<'_> {
         moved.into_iter().flatten().reduce(|sum, more| sum + more).map(|bytes| bytes / between.as_secs_f64())
     }
 
-    /// Bytes per second read and written, bytes per second written, and CPUs, over the processes of the family
-    /// that were there before.
-    fn rates(&self, family: &BTreeSet<u32>) -> (Option<f64>, Option<f64>, Option<f64>) {
+    /// What the processes of the family did that were there before.
+    pub(crate) fn rates(&self, family: &BTreeSet<u32>) -> Rates {
         let Some((_, _, between)) = self.window.pair(|tick| &tick.proc) else {
-            return (None, None, None);
+            return Rates::default();
         };
         let seconds = between.as_secs_f64();
         let (mut moved, mut written, mut cpu) = (None, None, None);
@@ -109,7 +107,7 @@ impl Gather<'_> {
             add(&mut cpu, delta(|process| process.cpu.copied().map(|cpu| cpu.0)));
         }
         let per = |sum: Option<f64>| sum.map(|sum| sum / seconds);
-        (per(moved), per(written), per(cpu).map(|nanos| nanos / 1e9))
+        Rates { moved: per(moved), written: per(written), cpus: per(cpu).map(|nanos| nanos / 1e9) }
     }
 
     /// Bytes per second of the workload's cgroups, by device.

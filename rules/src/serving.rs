@@ -132,7 +132,7 @@ fn token_bytes(page: &Engine, own: &[&UnitFacts<'_>], policy: &Policy) -> Option
 /// Memory that the processes of a unit's workload hold on its GPU; of a GPU that does not tell them apart, all in use.
 fn held(unit: &UnitFacts<'_>) -> Option<u64> {
     let gpu = unit.gpu.filter(|_| !unit.mig)?;
-    let own = gpu.processes.get().into_iter().flatten().filter(|process| unit.family.contains(&process.pid));
+    let own = gpu.processes.get().into_iter().flatten().filter(|process| unit.work.family.contains(&process.pid));
     let told = own.map(|process| process.mem_used.copied().map(|bytes| bytes.0)).sum::<Option<u64>>();
     told.filter(|bytes| *bytes > 0).or_else(|| gpu.mem_used.copied().map(|bytes| bytes.0))
 }

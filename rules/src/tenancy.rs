@@ -89,7 +89,8 @@ impl Tenancy {
                 if foreign { None } else { own().or_else(unit) }
             }),
         };
-        let plain = |name: &String| name.len() <= LONGEST && !name.chars().any(char::is_control);
+        let ascii = |name: &String| name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        let plain = |name: &String| name.len() <= LONGEST && (ascii(name) || !name.chars().any(char::is_control));
         let clean = |name: String| name.chars().filter(|c| !c.is_control()).take(LONGEST).collect::<String>();
         name.map(|name| if plain(&name) { name } else { clean(name) }).filter(|name| !name.is_empty())
     }

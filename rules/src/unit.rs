@@ -99,7 +99,7 @@ pub(crate) struct Unit {
     state: Option<(State, Nanos)>,
     /// Whose it was when the driver last said who holds it.
     #[serde(default)]
-    pub(crate) ownership: Ownership,
+    pub(crate) ownership: Arc<Ownership>,
     /// The product's name, for prices.
     #[serde(default)]
     model: Option<String>,
@@ -116,20 +116,27 @@ impl Units {
     /// Adds what is new, and drops what a repartitioning replaced.
     pub(crate) fn discover(&mut self, tick: &Tick) {
         if let Some(gpus) = tick.gpu.as_ref().and_then(|sample| sample.value.get()) {
+            let mut whole = self.all_whole();
             for gpu in &gpus.devices {
-                if !self.goes_on(gpu) {
+                if !self.goes_on(gpu, whole) {
                     self.device(gpu);
+                    whole = self.all_whole();
                 }
             }
         }
     }
 
+    /// Whether every unit is the only one of its board, and has its name from it.
+    fn all_whole(&self) -> bool {
+        self.units.iter().all(|(id, unit)| unit.gpu == *id && !id.0.starts_with(NAMELESS))
+    }
+
     /// Whether it is a whole GPU that was there before, the only unit of its board: at nearly every tick all are.
-    fn goes_on(&mut self, gpu: &Gpu) -> bool {
+    fn goes_on(&mut self, gpu: &Gpu, all_whole: bool) -> bool {
         let (Some(uuid), false) = (gpu.uuid.get(), gpu.mig.copied() == Some(true)) else { return false };
         let others =
             |(id, unit): (&UnitId, &Unit)| id.0.starts_with(NAMELESS) || (*unit.gpu.0 == **uuid && *id.0 != **uuid);
-        if self.units.iter().any(others) {
+        if !all_whole && self.units.iter().any(others) {
             return false;
         }
         let Some(unit) = self.units.get_mut(uuid.as_str()).filter(|unit| unit.gi.is_none() && !unit.rest) else {
@@ -174,7 +181,7 @@ impl Units {
                 family: BTreeSet::new(),
                 conflict: Spell::default(),
                 state: None,
-                ownership: Ownership::default(),
+                ownership: Arc::default(),
                 model: None,
             });
             unit.meet(gpu, slices, whole);

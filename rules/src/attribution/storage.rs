@@ -43,7 +43,7 @@ struct Shows {
 pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = view.host.syncing().map(|(array, _)| of_array(view, array).candidate).collect();
     let spoken_for = |disk: &String| view.host.syncing().any(|(_, disks)| disks.contains(disk));
-    for name in view.unit.path.disks.iter().filter(|disk| !spoken_for(disk)) {
+    for name in view.unit.work.path.disks.iter().filter(|disk| !spoken_for(disk)) {
         let signals = view.host.signals.disks.get(name);
         let mut candidate = shows(view, name, signals, ratio(view, name), false).candidate;
         if flooded(view, name) {
@@ -76,7 +76,7 @@ fn of_array(view: &View<'_>, array: &MdArray) -> Shows {
     let signals = view.host.signals.arrays.get(&array.name);
     let errors = array.degraded.copied().is_some_and(|missing| missing > 0);
     let mut shows = shows(view, &array.name, signals, view.policy.raid_rebuild_impact.sync_await_ratio, errors);
-    if !view.unit.path.arrays.contains(&array.name) {
+    if !view.unit.work.path.arrays.contains(&array.name) {
         shows.candidate.link = Link::Missing(format!("{word}, but nothing of the workload is open on it"));
     } else if array.sync.get() != Some(&SyncState::Running) {
         shows.candidate.saturation = Saturation::none("no sync is running".into());
@@ -87,7 +87,7 @@ fn of_array(view: &View<'_>, array: &MdArray) -> Shows {
 /// Others' share of what a disk moves; nothing when the workload's own part cannot be told.
 pub(crate) fn others(view: &View<'_>, name: &str) -> Option<f64> {
     let device = view.host.block?.devices.iter().find(|device| device.name == name)?;
-    let own = view.unit.io_by_device.get(&device.dev).copied()?;
+    let own = view.unit.work.io_by_device.get(&device.dev).copied()?;
     let rate = view.host.signals.disks.get(name)?.throughput.latest().filter(|rate| *rate > 0.0)?;
     Some((1.0 - own / rate).clamp(0.0, 1.0))
 }
@@ -105,7 +105,7 @@ pub(crate) fn ratio(view: &View<'_>, name: &str) -> f64 {
 
 /// Whether a unit's workload has this disk, array or mount open.
 fn uses(unit: &UnitFacts<'_>, object: &str) -> bool {
-    unit.path.arrays.contains(object) || unit.path.disks.contains(object) || unit.mounts.contains(object)
+    unit.work.path.arrays.contains(object) || unit.work.path.disks.contains(object) || unit.work.mounts.contains(object)
 }
 
 fn shows(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f64, errors: bool) -> Shows {
@@ -117,7 +117,7 @@ fn shows(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f
     let risen = latency.and_then(|latency| latency.onset);
     let excess =
         latency.map_or(0.0, |latency| 1.0 - latency.normal / latency.value.max(latency.normal).max(f64::MIN_POSITIVE));
-    let waited = view.unit.io_some.as_ref().map_or(0.0, |(some, _)| *some);
+    let waited = view.unit.work.io_some.as_ref().map_or(0.0, |(some, _)| *some);
     let mut candidate = Candidate {
         cause: Cause::Storage,
         object: name.into(),
@@ -192,7 +192,7 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
     let waiting = if view.host.signals.mounts.contains_key(name) {
         signals.in_flight.deviation(view.policy).map_or(0.0, |now| now.value)
     } else {
-        let disks = view.unit.path.disks.iter();
+        let disks = view.unit.work.path.disks.iter();
         disks.filter_map(|disk| view.host.signals.disks.get(disk)?.in_flight.latest()).sum()
     };
     if waiting < WAITING {

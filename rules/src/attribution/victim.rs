@@ -52,10 +52,10 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
     if let Some(util) = unit.util {
         evidence.push(Evidence::plain("utilization", &unit.name, util * 100.0, "%"));
     }
-    if let Some((some, of)) = &unit.io_some {
+    if let Some((some, of)) = &unit.work.io_some {
         evidence.push(Evidence::plain("some task waited for I/O", of, some * 100.0, "%"));
     }
-    if let Some((threads, wchan)) = &unit.blocked
+    if let Some((threads, wchan)) = &unit.work.blocked
         && *threads > 0
     {
         let place = wchan.as_deref().unwrap_or("unknown");
@@ -82,7 +82,7 @@ pub(crate) fn cleared(view: &View<'_>) -> Vec<Rejected> {
     {
         reject(Cause::Throttle, format!("no thermal or brake clock event (reasons {reasons:#x})"));
     }
-    if let Some(some) = unit.cpu_some
+    if let Some(some) = unit.work.cpu_some
         && some < 0.30
     {
         reject(

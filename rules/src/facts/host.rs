@@ -18,10 +18,10 @@ use crate::signals::sharing::Sharer;
 /// Loads that are remembered.
 const LOADS: usize = 8;
 
-/// One unit's ties.
+/// The ties of a workload.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct UnitHost {
-    /// The workload's cgroup: the first of its processes' that is not the root.
+pub(crate) struct Ties {
+    /// Its cgroup: the first of its processes' that is not the root.
     pub(crate) cgroup: Option<String>,
     /// A process of it holds an RDMA device open.
     pub(crate) rdma: bool,
@@ -29,6 +29,11 @@ pub(crate) struct UnitHost {
     pub(crate) peers: bool,
     /// Memory that its cgroup may have, in bytes.
     pub(crate) mem_limit: Option<f64>,
+}
+
+/// The ties of one unit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct UnitHost {
     /// Loads of its engine.
     pub(crate) loads: Arc<Loads>,
     /// Cgroups that have a context on the same GPU, with their share of its time.
@@ -123,36 +128,33 @@ impl Loads {
     }
 }
 
-/// The ties of a unit's workload.
-pub(crate) fn of(gather: &Gather<'_>, family: &BTreeSet<u32>, loads: Arc<Loads>) -> UnitHost {
+/// The ties of a workload.
+pub(crate) fn of(gather: &Gather<'_>, family: &BTreeSet<u32>) -> Ties {
     let processes = || family.iter().filter_map(|pid| gather.processes.get(pid));
     let path = |pid: &u32| gather.processes.get(pid)?.cgroup.get().filter(|path| path.as_str() != "/");
     let cgroup = family.iter().find_map(path).cloned();
     let limit = cgroup.as_ref().and_then(|path| gather.cgroups.get(path.as_str())?.mem_limit.copied());
-    UnitHost {
+    Ties {
         cgroup,
         mem_limit: limit.map(|bytes| to_f64(bytes.0)),
         rdma: processes().any(|process| process.rdma.copied() == Some(true)),
         peers: processes().any(|process| process.remote_peers.copied().is_some_and(|peers| peers > 0)),
-        loads,
-        sharers: Vec::new(),
-        serves: None,
     }
 }
 
 /// Who shares the GPU, where more than one cgroup has a context on it.
 pub(crate) fn sharers(gather: &Gather<'_>, unit: &UnitFacts<'_>) -> (Vec<(String, f64)>, Option<String>) {
-    let mut sharers: Vec<(String, f64)> = Vec::new();
+    let mut sharers: Vec<(&String, f64)> = Vec::new();
     if unit.mig || unit.rest {
-        return (sharers, None);
+        return (Vec::new(), None);
     }
     for process in unit.gpu.and_then(|gpu| gpu.processes.get()).into_iter().flatten() {
         let path = gather.processes.get(&process.pid).and_then(|known| known.cgroup.get());
         let Some(path) = path.filter(|path| path.as_str() != "/") else { continue };
         let sm = process.sm.copied().map_or(0.0, |sm| sm.as_fraction());
-        match sharers.iter_mut().find(|(known, _)| known == path) {
+        match sharers.iter_mut().find(|(known, _)| *known == path) {
             Some((_, sum)) => *sum += sm,
-            None => sharers.push((path.clone(), sm)),
+            None => sharers.push((path, sm)),
         }
     }
     if sharers.len() < 2 {
@@ -160,10 +162,10 @@ pub(crate) fn sharers(gather: &Gather<'_>, unit: &UnitFacts<'_>) -> (Vec<(String
     }
     let port = unit.engine.and_then(|engine| gpuprod_snapshot::local_port(&engine.url));
     let serves = port.and_then(|port| {
-        let mut family = unit.family.iter().filter_map(|pid| gather.processes.get(pid));
+        let mut family = unit.work.family.iter().filter_map(|pid| gather.processes.get(pid));
         family.find(|process| process.listens.get().is_some_and(|ports| ports.contains(&port)))?.cgroup.get().cloned()
     });
-    (sharers, serves)
+    (sharers.into_iter().map(|(path, sm)| (path.clone(), sm)).collect(), serves)
 }
 
 /// Who loads now, and from where.
@@ -173,8 +175,16 @@ pub(crate) fn loading(facts: &[UnitFacts<'_>]) -> Vec<Loader> {
         .map(|unit| Loader {
             unit: unit.id.clone(),
             name: unit.name.to_string(),
-            family: unit.family.clone(),
-            places: unit.path.arrays.iter().chain(&unit.path.disks).chain(&*unit.mounts).cloned().collect(),
+            family: unit.work.family.clone(),
+            places: unit
+                .work
+                .path
+                .arrays
+                .iter()
+                .chain(&unit.work.path.disks)
+                .chain(&unit.work.mounts)
+                .cloned()
+                .collect(),
         })
         .collect()
 }

@@ -5,9 +5,10 @@ pub(crate) mod owner;
 pub(crate) mod pcie;
 pub(crate) mod peers;
 pub(crate) mod trainer;
+pub(crate) mod work;
 mod workload;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -20,7 +21,6 @@ use gpuprod_snapshot::units::Nanos;
 
 use crate::attribution::did::History;
 use crate::baseline::Deviation;
-use crate::join::StoragePath;
 use crate::node::NodeJudgement;
 use crate::signals::{EngineSignals, Signals};
 use crate::state;
@@ -52,8 +52,8 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) signals: Option<&'a EngineSignals>,
     /// The training job's page and steps, where there is no engine.
     pub(crate) trainer: trainer::Trainer<'a>,
-    /// Which workload it has, for what is learnt of it.
-    pub(crate) workload: Option<u64>,
+    /// Its workload.
+    pub(crate) work: Rc<work::Work<'a>>,
     pub(crate) demand: Demand,
     pub(crate) weight: Weight,
     /// Progress of the last block against its own normal.
@@ -64,15 +64,6 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) slower: f64,
     /// The deficit has been above the threshold since.
     pub(crate) deficit_since: Option<Nanos>,
-    /// Pids of the workload.
-    pub(crate) family: BTreeSet<u32>,
-    pub(crate) path: Rc<StoragePath>,
-    /// Share of time in which some task of the workload waited for I/O, and whose figure that is.
-    pub(crate) io_some: Option<(f64, &'static str)>,
-    /// Share of time in which some task of the workload waited for a CPU.
-    pub(crate) cpu_some: Option<f64>,
-    /// Threads of the workload in uninterruptible sleep, and where the first waits.
-    pub(crate) blocked: Option<(u32, Option<String>)>,
     pub(crate) throttled: bool,
     /// Whether it is a MIG instance, and whether it is the rest that no instance has.
     pub(crate) mig: bool,
@@ -83,20 +74,12 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) holders: Vec<Holder>,
     /// Its holders as far as they could not be looked at, or the whole list.
     pub(crate) hidden: bool,
-    /// Whose it is, in words that may be shown to anybody.
-    pub(crate) owner: Option<String>,
-    /// What makes it look as if a person worked on it.
-    pub(crate) interactive: Option<String>,
     /// The youngest holder's age.
     pub(crate) age: Option<Nanos>,
     /// A holder listens on this port.
     pub(crate) listens: Option<u16>,
     /// Why a rank of the workload may be on another node; nothing when none can be.
     pub(crate) elsewhere: Option<String>,
-    /// Mount points of network file systems that the workload has open.
-    pub(crate) mounts: Rc<BTreeSet<String>>,
-    /// Bytes per second that the workload moves, by device number.
-    pub(crate) io_by_device: Rc<BTreeMap<(u32, u32), f64>>,
     /// The driver lists no process on it, and nothing runs on it, since.
     pub(crate) vacant_since: Option<Nanos>,
     /// By the operator's word somebody has it.
@@ -106,7 +89,7 @@ pub(crate) struct UnitFacts<'a> {
     /// It writes a checkpoint, as it has done before.
     pub(crate) checkpoint: bool,
     /// Whose it is for the ledger, and what it is for.
-    pub(crate) ownership: owner::Ownership,
+    pub(crate) ownership: Arc<owner::Ownership>,
     /// Its job, where the site left a note of it.
     pub(crate) job: Option<owner::Job>,
     /// Its ways to the host.

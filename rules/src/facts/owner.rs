@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::gpu::{Gpu, GpuProcess};
@@ -65,7 +66,7 @@ impl Gather<'_> {
     }
 
     /// Whose the unit is now. While the driver says nothing, whose it was.
-    pub(crate) fn ownership(&self, unit: &mut Unit, gpu: Option<&Gpu>, tenancy: &Tenancy) -> Ownership {
+    pub(crate) fn ownership(&self, unit: &mut Unit, gpu: Option<&Gpu>, tenancy: &Tenancy) -> Arc<Ownership> {
         let Some(processes) = gpu.and_then(|gpu| gpu.processes.get()) else {
             return unit.ownership.clone();
         };
@@ -74,14 +75,21 @@ impl Gather<'_> {
         let classes = holders.iter().filter_map(|process| tenancy.class(self.origin(process.pid)?));
         // Of several that share a unit the one that may idle least decides.
         let class = classes.max_by_key(|class| *class != Class::Serving);
-        unit.ownership = Ownership { parts: self.parts(&holders, tenancy), class };
+        let now = Ownership { parts: self.parts(&holders, tenancy), class };
+        if *unit.ownership != now {
+            unit.ownership = Arc::new(now);
+        }
         unit.ownership.clone()
     }
 
     fn parts(&self, holders: &[&GpuProcess], tenancy: &Tenancy) -> Vec<(Option<String>, Part)> {
+        let whose = |process: &GpuProcess| self.origin(process.pid).and_then(|origin| tenancy.tenant(origin));
+        if let [only] = holders {
+            return whose(only).map(|tenant| alloc::vec![(Some(tenant), Part::ONE)]).unwrap_or_default();
+        }
         let mut tenants: BTreeMap<Option<String>, (f64, f64)> = BTreeMap::new();
         for process in holders {
-            let tenant = self.origin(process.pid).and_then(|origin| tenancy.tenant(origin));
+            let tenant = whose(process);
             let tenant = if tenants.len() < MOST || tenants.contains_key(&tenant) { tenant } else { None };
             let (sm, memory) = tenants.entry(tenant).or_default();
             *sm += process.sm.copied().map_or(0.0, |sm| sm.as_fraction());

@@ -1,14 +1,11 @@
 //! What a unit's training job says of its steps, and whether it is believed.
 
-use alloc::collections::BTreeSet;
-
 use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::local_port;
 use gpuprod_snapshot::units::Nanos;
 
 use crate::baseline::Deviation;
 use crate::gather::Gather;
-use crate::join;
 use crate::signals::steps::{Lesson, StepSignals};
 use crate::unit::Unit;
 use crate::{Part, Policy, Weight, WeightSource};
@@ -34,9 +31,7 @@ pub(crate) struct Trainer<'a> {
 impl<'a> Gather<'a> {
     /// The job whose page this unit's processes serve. A page that counts while the GPU below it rests, or has long
     /// contradicted it, speaks of another GPU, or lies.
-    pub(crate) fn trainer(&self, unit: &Unit, family: &BTreeSet<u32>, sole: bool, policy: &Policy) -> Trainer<'a> {
-        let page =
-            if family.is_empty() { None } else { join::engine_of(family, &self.processes, self.engines, true, sole) };
+    pub(crate) fn trainer(&self, unit: &Unit, page: Option<&'a Engine>, policy: &Policy) -> Trainer<'a> {
         let known = page.and_then(|page| self.signals.steps.get(&page.url));
         let counts = known.and_then(|known| known.rate(self.now, policy)).is_some_and(|rate| rate > 0.0);
         let contradicted = unit.contradicted(self.now, policy.telemetry_degraded.conflict_ns);

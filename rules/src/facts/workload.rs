@@ -6,7 +6,7 @@ use crate::gather::Gather;
 
 impl Gather<'_> {
     /// A number for what runs: the first process's name and cgroup (FNV-1a).
-    pub(crate) fn workload(&self, family: &BTreeSet<u32>) -> Option<u64> {
+    pub(crate) fn number(&self, family: &BTreeSet<u32>) -> Option<u64> {
         let process = family.iter().find_map(|pid| self.processes.get(pid))?;
         let words = [process.comm.get()?, process.cgroup.get()?];
         let bytes = words.into_iter().flat_map(|word| word.bytes().chain([0]));

@@ -141,7 +141,11 @@ impl Ledger {
 
     /// What a counter gained, in microjoules, and whether that was within the time that its owner can be charged with.
     fn gained(&mut self, gpu: &UnitId, counter: Millijoules, at: Nanos, period: Nanos) -> Option<(u64, bool)> {
-        let before = self.meters.insert(gpu.clone(), Stand { counter, at })?;
+        let stand = Stand { counter, at };
+        let before = match self.meters.get_mut(gpu) {
+            Some(held) => core::mem::replace(held, stand),
+            None => return self.meters.insert(gpu.clone(), stand).and(None),
+        };
         let gained = counter.0.checked_sub(before.counter.0)?;
         let passed = at.saturating_sub(before.at);
         let believed = gained <= (passed.0 / NANOS_PER_MOST_MJ).saturating_add(SLACK_MJ);

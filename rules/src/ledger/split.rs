@@ -51,6 +51,13 @@ pub(super) fn distribute<T: Copy>(amount: u64, parts: &[(T, u64)]) -> Vec<(T, u6
 
 /// The same for parts that sum to any whole but zero.
 pub(super) fn in_proportion<T: Copy>(amount: u64, parts: &[(T, u64)], whole: u64) -> Vec<(T, u64)> {
+    // Nearly always one has all of it.
+    if let [(only, part)] = parts
+        && *part == whole
+        && whole > 0
+    {
+        return alloc::vec![(*only, amount)];
+    }
     let whole = u128::from(whole.max(1));
     let mut left = amount;
     let mut shares = Vec::with_capacity(parts.len());

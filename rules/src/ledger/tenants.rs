@@ -103,6 +103,9 @@ pub fn parts(unit: &UnitJudgement) -> Vec<(Option<&str>, u64)> {
 /// An amount of a unit's time, split over its tenants by largest remainder; sums to the amount.
 #[must_use]
 pub fn split(amount: u64, unit: &UnitJudgement) -> Vec<(Option<&str>, u64)> {
+    if unit.tenants.is_empty() {
+        return alloc::vec![(unit.tenant.as_deref(), amount)];
+    }
     super::split::distribute(amount, &parts(unit))
 }
 

@@ -46,7 +46,7 @@ pub(super) const TEXT: Text = Text {
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let nothing = waits(view).is_none_or(|waits| waits.cpu_wait.latest().is_none())
         && own(view).is_none_or(|own| own.throttled.latest().is_none());
-    if view.unit.family.is_empty() {
+    if view.unit.work.family.is_empty() {
         return Outcome::Absent;
     }
     if nothing && view.host.around.cpu.is_none() {
@@ -78,7 +78,7 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<(&'static str, Candidate)> {
     let thresholds = &view.policy.cpu_starved_loader;
     let signals = &view.host.signals.host;
     let cpu = &signals.cpu;
-    let path = view.unit.host.cgroup.as_deref();
+    let path = view.unit.work.ties.cgroup.as_deref();
     let (own, waits) = (own(view), waits(view));
     let path = path.unwrap_or("/");
     let waited = waits.and_then(|waits| waits.cpu_wait.latest());
@@ -109,7 +109,7 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<(&'static str, Candidate)> {
                     switch: raised.switch,
                     uses: |unit, object| {
                         let nodes = matches!(object, "cpu:hypervisor" | "cpu:interrupts");
-                        nodes || object.strip_prefix("cpu:") == unit.host.cgroup.as_deref()
+                        nodes || object.strip_prefix("cpu:") == unit.work.ties.cgroup.as_deref()
                     },
                     evidence,
                     says,
@@ -156,7 +156,7 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<(&'static str, Candidate)> {
 }
 
 fn own<'a>(view: &View<'a>) -> Option<&'a Workload> {
-    view.host.signals.host.workloads.get(view.unit.host.cgroup.as_deref()?)
+    view.host.signals.host.workloads.get(view.unit.work.ties.cgroup.as_deref()?)
 }
 
 /// Whose CPU pressure is looked at: its own, or, in the old hierarchy, the node's.

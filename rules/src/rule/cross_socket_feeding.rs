@@ -46,7 +46,7 @@ pub(super) const TEXT: Text = Text {
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let signals = &view.host.signals.pcie;
-    if view.unit.rest || view.unit.family.is_empty() || !signals.several_sockets() {
+    if view.unit.rest || view.unit.work.family.is_empty() || !signals.several_sockets() {
         return Outcome::Absent;
     }
     let Some(gpu) = view.unit.gpu else { return Outcome::Suspended("the driver does not answer".into()) };
@@ -98,7 +98,7 @@ fn candidate_of(view: &View<'_>, board: &Board, raised: Raised) -> Candidate {
         link: Link::Proven,
         series: raised.series.clone(),
         switch: raised.switch,
-        uses: |unit, name| name.strip_prefix("placement:") == Some(who(unit.host.cgroup.as_ref(), &unit.name)),
+        uses: |unit, name| name.strip_prefix("placement:") == Some(who(unit.work.ties.cgroup.as_ref(), &unit.name)),
         says: says(raised.value),
         evidence: found,
         advice: advice(view),
@@ -110,7 +110,7 @@ fn who<'a>(cgroup: Option<&'a String>, name: &'a str) -> &'a str {
 }
 
 fn object(view: &View<'_>) -> String {
-    format!("placement:{}", who(view.unit.host.cgroup.as_ref(), &view.unit.name))
+    format!("placement:{}", who(view.unit.work.ties.cgroup.as_ref(), &view.unit.name))
 }
 
 fn says(away: f64) -> String {

@@ -48,7 +48,7 @@ pub(super) const TEXT: Text = Text {
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let unit = view.unit;
-    if unit.family.is_empty() || !(unit.host.rdma || unit.host.peers) {
+    if unit.work.family.is_empty() || !(unit.work.ties.rdma || unit.work.ties.peers) {
         return Outcome::Absent;
     }
     let Some(net) = view.host.around.net else {
@@ -117,7 +117,7 @@ pub(crate) fn candidates(view: &View<'_>) -> Vec<Candidate> {
 /// RDMA ports serve whoever holds an RDMA device; interfaces serve connections of everybody else.
 fn uses(unit: &UnitFacts<'_>, port: &NetPort) -> bool {
     let interface = port.layer.get() == Some(&PortLayer::Ethernet);
-    if interface { unit.host.peers && !unit.host.rdma } else { unit.host.rdma }
+    if interface { unit.work.ties.peers && !unit.work.ties.rdma } else { unit.work.ties.rdma }
 }
 
 fn rate(value: f64) -> String {
@@ -159,7 +159,7 @@ fn congestion(view: &View<'_>, name: &str, raised: Raised) -> Candidate {
         saturation: Saturation::of(1),
         // It holds an RDMA device, or has connections over this interface.
         link: Link::Proven,
-        uses: |unit, _| unit.host.rdma || unit.host.peers,
+        uses: |unit, _| unit.work.ties.rdma || unit.work.ties.peers,
         evidence,
         says: format!("{name} is told of congestion {}", rate(raised.value)),
         advice: format!(

@@ -98,7 +98,7 @@ pub(super) const TEXT: Text = Text {
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let unit = view.unit;
-    if unit.path.disks.is_empty() && unit.mounts.is_empty() {
+    if unit.work.path.disks.is_empty() && unit.work.mounts.is_empty() {
         return Outcome::Absent;
     }
     let (some, blocked) = (unit.usage.block.io_some, unit.usage.block.blocked);
@@ -129,7 +129,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     let mut rejected = attribution::cleared(view);
     let mut worst: Option<Trouble> = None;
-    for result in devices(view).into_iter().chain(unit.mounts.iter().map(|point| server(view, point))) {
+    for result in devices(view).into_iter().chain(unit.work.mounts.iter().map(|point| server(view, point))) {
         match result {
             Ok(trouble) if worst.as_ref().is_none_or(|worst| trouble.confidence > worst.confidence) => {
                 worst = Some(trouble)
@@ -175,7 +175,7 @@ fn devices(view: &View<'_>) -> Vec<Result<Trouble, Rejected>> {
     };
     let syncing: Vec<_> = view.host.arrays.iter().filter(|(array, _)| syncs(&array.name)).collect();
     let spoken_for = |disk: &String| syncing.iter().any(|(_, disks)| disks.contains(disk));
-    let disks = view.unit.path.disks.iter().filter(|disk| !spoken_for(disk));
+    let disks = view.unit.work.path.disks.iter().filter(|disk| !spoken_for(disk));
     let device = |disk: &String| {
         let device = block.devices.iter().find(|device| device.name == *disk)?;
         Some(device_trouble(view, device, view.host.signals.disks.get(disk)?))
@@ -296,7 +296,7 @@ fn server(view: &View<'_>, point: &str) -> Result<Trouble, Rejected> {
         }
     }
     let since = remote.ok_or_else(|| reject("no thread is blocked in a network file system"))?;
-    if view.unit.mounts.len() > 1 && signals.is_none() {
+    if view.unit.work.mounts.len() > 1 && signals.is_none() {
         return Err(reject("threads wait for a server, and which of several cannot be told"));
     }
     Ok(Trouble {

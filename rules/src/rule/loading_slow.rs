@@ -73,7 +73,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         Evidence::plain("reads", &unit.name, rate / 1e6, "MB/s"),
         Evidence::plain("read in its last loads", &unit.name, usual_rate / 1e6, "MB/s"),
     ];
-    if let Some((some, of)) = &unit.io_some {
+    if let Some((some, of)) = &unit.work.io_some {
         evidence.push(Evidence::plain("some task waited for I/O", of, *some * 100.0, "%"));
     }
     evidence
@@ -115,21 +115,23 @@ fn together<'a>(view: &'a View<'_>) -> Vec<&'a Loader> {
     let loading = view.host.around.loading.iter();
     loading
         .filter(|other| {
-            other.unit != view.unit.id && other.family.is_disjoint(&view.unit.family) && !other.places.is_disjoint(&own)
+            other.unit != view.unit.id
+                && other.family.is_disjoint(&view.unit.work.family)
+                && !other.places.is_disjoint(&own)
         })
         .collect()
 }
 
 fn places(view: &View<'_>) -> BTreeSet<String> {
-    view.unit.path.arrays.iter().chain(&view.unit.path.disks).chain(&*view.unit.mounts).cloned().collect()
+    view.unit.work.path.arrays.iter().chain(&view.unit.work.path.disks).chain(&view.unit.work.mounts).cloned().collect()
 }
 
 /// Where the weights come from: a server, else an array, else a disk; of several the one that others load from too.
 fn place(view: &View<'_>, together: &[&Loader]) -> (String, Option<Cause>) {
     let unit = view.unit;
     let shared = |name: &&String| together.is_empty() || together.iter().any(|other| other.places.contains(*name));
-    let mounts = unit.mounts.iter().map(|name| (name, Cause::Network));
-    let local = unit.path.arrays.iter().chain(&unit.path.disks).map(|name| (name, Cause::Storage));
+    let mounts = unit.work.mounts.iter().map(|name| (name, Cause::Network));
+    let local = unit.work.path.arrays.iter().chain(&unit.work.path.disks).map(|name| (name, Cause::Storage));
     let found = mounts.chain(local).find(|(name, _)| shared(name));
     found.map_or_else(|| (format!("load:{}", unit.name), None), |(name, cause)| (name.clone(), Some(cause)))
 }

@@ -44,10 +44,10 @@ pub(super) const TEXT: Text = Text {
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let signals = &view.host.signals.host;
-    if view.unit.family.is_empty() {
+    if view.unit.work.family.is_empty() {
         return Outcome::Absent;
     }
-    let workload = view.unit.host.cgroup.as_ref().and_then(|path| Some((path, signals.workloads.get(path)?)));
+    let workload = view.unit.work.ties.cgroup.as_ref().and_then(|path| Some((path, signals.workloads.get(path)?)));
     let told = workload.and_then(|(path, workload)| killed(view, path, workload).or_else(|| pressure(view)));
     if let Some(claim) = told {
         return Outcome::Claim(claim);
@@ -61,13 +61,13 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     if let Some(claim) = host.or(gpu) {
         return Outcome::Claim(claim);
     }
-    let series: Vec<&Growth> =
-        workload.map(|(_, workload)| &workload.anonymous).into_iter().chain(board.map(|(_, growth)| growth)).collect();
-    match series.iter().map(|growth| growth.minutes()).max() {
+    let series = [workload.map(|(_, workload)| &workload.anonymous), board.map(|(_, growth)| growth)];
+    let series = series.into_iter().flatten();
+    match series.clone().map(Growth::minutes).max() {
         None => {
             Outcome::Unsupported("neither the memory of the workload's processes nor that of the GPU is read".into())
         }
-        Some(minutes) if !series.iter().any(|growth| growth.is_full()) => {
+        Some(minutes) if !series.clone().any(Growth::is_full) => {
             Outcome::Suspended(format!("{minutes} minutes of its memory are known, and half an hour is needed").into())
         }
         Some(_) => Outcome::Silent,
@@ -88,7 +88,7 @@ fn ends(view: &View<'_>, growth: &Growth, left: f64) -> Option<(Trend, f64)> {
 fn host_leak(view: &View<'_>, path: &str, growth: &Growth) -> Option<Claim> {
     let last = growth.trend()?.last;
     let available = view.host.around.cpu.and_then(|cpu| cpu.mem_available.copied()).map(|bytes| to_f64(bytes.0));
-    let of_limit = view.unit.host.mem_limit.map(|limit| limit - last);
+    let of_limit = view.unit.work.ties.mem_limit.map(|limit| limit - last);
     let (left, of) = match (of_limit, available) {
         (Some(limit), Some(node)) if limit > node => (node, "of the node"),
         (Some(limit), _) => (limit, "of its cgroup's limit"),
@@ -167,7 +167,8 @@ fn killed(view: &View<'_>, path: &str, workload: &Workload) -> Option<Claim> {
 fn limit_evidence(view: &View<'_>, path: &str, workload: &Workload) -> Vec<Evidence> {
     let own =
         workload.anonymous.trend().map(|trend| Evidence::plain("memory of its own", path, trend.last / 1e9, "GB"));
-    let limit = view.unit.host.mem_limit.map(|limit| Evidence::plain("limit of its cgroup", path, limit / 1e9, "GB"));
+    let limit =
+        view.unit.work.ties.mem_limit.map(|limit| Evidence::plain("limit of its cgroup", path, limit / 1e9, "GB"));
     own.into_iter().chain(limit).chain([Evidence::plain("kills since the last look", path, 1.0, "or more")]).collect()
 }
 
@@ -181,7 +182,7 @@ fn pressure(view: &View<'_>) -> Option<Claim> {
 
 /// The wait for memory of the workload's own cgroup.
 pub(crate) fn candidate(view: &View<'_>) -> Option<Candidate> {
-    let path = view.unit.host.cgroup.as_deref()?;
+    let path = view.unit.work.ties.cgroup.as_deref()?;
     let workload = view.host.signals.host.workloads.get(path)?;
     let wait = raised(view, &workload.mem_wait, view.policy.memory_leak.wait_some.as_fraction()).ok()?;
     let mut evidence = alloc::vec![wait.evidence("some thread waited for memory", path, 100.0, "%")];
@@ -195,7 +196,7 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<Candidate> {
         pressure: Part::from_fraction(wait.value),
         saturation: Saturation::of(1),
         link: Link::Proven,
-        uses: |unit, object| object.strip_prefix("memory:") == unit.host.cgroup.as_deref(),
+        uses: |unit, object| object.strip_prefix("memory:") == unit.work.ties.cgroup.as_deref(),
         evidence,
         says: format!("threads of {path} wait for memory {} of the time", percent(wait.value)),
         advice: format!(

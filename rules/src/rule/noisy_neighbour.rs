@@ -53,10 +53,10 @@ pub(super) const TEXT: Text = Text {
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let unit = view.unit;
-    if unit.rest || unit.family.is_empty() {
+    if unit.rest || unit.work.family.is_empty() {
         return Outcome::Absent;
     }
-    let Some(own) = unit.host.serves.as_ref().or(unit.host.cgroup.as_ref()) else {
+    let Some(own) = unit.host.serves.as_ref().or(unit.work.ties.cgroup.as_ref()) else {
         return Outcome::Suspended("the cgroup of its workload is not known".into());
     };
     let neighbours = suspect::neighbours(view, own);

@@ -104,9 +104,12 @@ fn trouble(view: &View<'_>, name: &str, board: &Board) -> Option<Trouble> {
 
 /// Degraded links of the workload's GPUs: one that is spread over several is as slow as the slowest way.
 pub(crate) fn candidates(view: &View<'_>) -> Vec<Candidate> {
-    let family = &view.unit.family;
-    let units =
-        view.host.units.iter().filter(|unit| unit.id == view.unit.id || (!family.is_empty() && unit.family == *family));
+    let family = &view.unit.work.family;
+    let units = view
+        .host
+        .units
+        .iter()
+        .filter(|unit| unit.id == view.unit.id || (!family.is_empty() && unit.work.family == *family));
     let candidate = |unit: &UnitFacts<'_>| {
         let board = view.host.signals.pcie.board(unit.gpu?)?;
         candidate_of(view, unit, board, &trouble(view, &unit.name, board)?)

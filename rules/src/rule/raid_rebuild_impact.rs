@@ -41,7 +41,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let Some(md) = view.host.md else {
         return Outcome::Unsupported("no reading of software RAID".into());
     };
-    let path: Vec<&MdArray> = md.arrays.iter().filter(|array| view.unit.path.arrays.contains(&array.name)).collect();
+    let path: Vec<&MdArray> =
+        md.arrays.iter().filter(|array| view.unit.work.path.arrays.contains(&array.name)).collect();
     if path.is_empty() {
         return Outcome::Absent;
     }

@@ -56,7 +56,7 @@ struct Full<'a> {
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let signals = &view.host.signals.pcie;
-    if view.unit.rest || view.unit.family.is_empty() {
+    if view.unit.rest || view.unit.work.family.is_empty() {
         return Outcome::Absent;
     }
     let Some(gpu) = view.unit.gpu else { return Outcome::Suspended("the driver does not answer".into()) };
@@ -87,9 +87,12 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 
 /// Full uplinks of the workload's GPUs: one that is spread over several is as slow as the slowest way.
 pub(crate) fn candidates(view: &View<'_>) -> Vec<Candidate> {
-    let family = &view.unit.family;
-    let own =
-        view.host.units.iter().filter(|unit| unit.id == view.unit.id || (!family.is_empty() && unit.family == *family));
+    let family = &view.unit.work.family;
+    let own = view
+        .host
+        .units
+        .iter()
+        .filter(|unit| unit.id == view.unit.id || (!family.is_empty() && unit.work.family == *family));
     own.filter_map(|unit| full(view, unit.gpu?.pci.copied()?, false)).map(|full| contention(view, &full)).collect()
 }
 

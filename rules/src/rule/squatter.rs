@@ -312,7 +312,7 @@ fn seed(view: &View<'_>) -> Outcome {
             format!("it listens on port {port} and may be a server: give its metrics page with --engine URL").into(),
         );
     }
-    if let Some(what) = unit.interactive.as_ref().filter(|_| policy.asks(Gate::Class))
+    if let Some(what) = unit.work.interactive.as_ref().filter(|_| policy.asks(Gate::Class))
         && unit.usage.still.lasts(now, policy.squatter.interactive_ns).is_none()
     {
         return Outcome::Suspended(

@@ -57,7 +57,8 @@ pub(super) const TEXT: Text = Text {
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let unit = view.unit;
-    if unit.mig || unit.rest || unit.family.is_empty() || !view.host.units.iter().any(|other| is_kin(unit, other)) {
+    if unit.mig || unit.rest || unit.work.family.is_empty() || !view.host.units.iter().any(|other| is_kin(unit, other))
+    {
         return Outcome::Absent;
     }
     if unit.usage.block.util.is_none() {

@@ -48,8 +48,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Silent;
     }
     let limit = rule.waits.as_fraction();
-    let waits = view.unit.io_some.as_ref().is_some_and(|(some, _)| *some >= limit)
-        || view.unit.cpu_some.is_some_and(|some| some >= limit);
+    let waits = view.unit.work.io_some.as_ref().is_some_and(|(some, _)| *some >= limit)
+        || view.unit.work.cpu_some.is_some_and(|some| some >= limit);
     if view.unit.throttled || waits || load.full.0.is_some() {
         return Outcome::Suspended("the node, or a full KV cache, may be the reason".into());
     }

@@ -18,7 +18,7 @@ pub(super) struct Kind {
 
 /// What the workload read falls out of the page cache before it is read again, more than it normally does.
 pub(super) fn thrashes(view: &View<'_>) -> Option<Kind> {
-    let path = view.unit.host.cgroup.as_ref()?;
+    let path = view.unit.work.ties.cgroup.as_ref()?;
     let workload = view.host.signals.host.workloads.get(path)?;
     let reads: f64 = workload.io.values().filter_map(|track| track.latest()).sum();
     let floor = (reads * view.policy.io_stall.refault.as_fraction()).max(f64::MIN_POSITIVE);

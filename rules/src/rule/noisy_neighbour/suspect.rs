@@ -54,7 +54,7 @@ struct Takes<'a> {
 
 /// Other workloads of the node.
 pub(super) fn neighbours<'a>(view: &View<'a>, own: &str) -> BTreeSet<&'a String> {
-    let elsewhere = view.host.units.iter().filter_map(|other| other.host.cgroup.as_ref());
+    let elsewhere = view.host.units.iter().filter_map(|other| other.work.ties.cgroup.as_ref());
     let here = view.unit.host.sharers.iter().map(|sharer| &sharer.cgroup);
     elsewhere.chain(here).filter(|cgroup| *cgroup != own).collect()
 }
@@ -63,7 +63,7 @@ pub(super) fn neighbours<'a>(view: &View<'a>, own: &str) -> BTreeSet<&'a String>
 pub(super) fn all(view: &View<'_>, own: &str, neighbours: &BTreeSet<&String>) -> Suspects {
     let unit = view.unit;
     let mut suspects = Suspects::default();
-    for place in unit.path.disks.iter().chain(&unit.path.arrays) {
+    for place in unit.work.path.disks.iter().chain(&unit.work.path.arrays) {
         drive(view, own, neighbours, place, &mut suspects);
     }
     let takes: Vec<Takes<'_>> = unit
@@ -229,15 +229,15 @@ fn suspect(
 
 /// Whether another unit hangs on the same drive, array or GPU.
 fn uses(unit: &UnitFacts<'_>, object: &str) -> bool {
-    unit.name == object || unit.path.arrays.contains(object) || unit.path.disks.contains(object)
+    unit.name == object || unit.work.path.arrays.contains(object) || unit.work.path.disks.contains(object)
 }
 
 /// Whose workload a cgroup is, in words that may be shown to anybody.
 pub(super) fn name(view: &View<'_>, cgroup: &str) -> String {
-    let unit = view.host.units.iter().find(|unit| unit.host.cgroup.as_deref() == Some(cgroup));
+    let unit = view.host.units.iter().find(|unit| unit.work.ties.cgroup.as_deref() == Some(cgroup));
     let last = || cgroup.rsplit('/').find(|part| !part.is_empty()).unwrap_or(cgroup).to_string();
     match unit {
-        Some(unit) if unit.host.sharers.is_empty() => unit.owner.clone().unwrap_or_else(last),
+        Some(unit) if unit.host.sharers.is_empty() => unit.work.owner.clone().unwrap_or_else(last),
         _ => last(),
     }
 }

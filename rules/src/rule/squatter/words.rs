@@ -140,7 +140,7 @@ pub(super) fn memory(unit: &UnitFacts<'_>) -> String {
 
 /// What ends the holder: the job where one is known, else the process.
 pub(super) fn end_it(unit: &UnitFacts<'_>) -> String {
-    let owner = unit.owner.as_deref().unwrap_or("");
+    let owner = unit.work.owner.as_deref().unwrap_or("");
     if let Some(job) = owner.strip_prefix("Slurm job ") {
         format!("end Slurm job {job} (`scancel {job}`)")
     } else if owner.is_empty() {

@@ -122,13 +122,12 @@ impl PcieSignals {
         let pair = window.pair(|tick| &tick.gpu);
         for gpu in gpus.devices.iter().take(MOST_BOARDS) {
             let identity = identity(gpu);
-            if !self.boards.contains_key(&*identity) {
-                if self.boards.len() >= MOST_BOARDS {
-                    continue;
-                }
-                self.boards.insert(identity.clone().into_owned(), Board::default());
-            }
-            let Some(board) = self.boards.get_mut(&*identity) else { continue };
+            let full = self.boards.len() >= MOST_BOARDS;
+            let board = match self.boards.get_mut(&*identity) {
+                Some(board) => board,
+                None if full => continue,
+                None => self.boards.entry(identity.into_owned()).or_default(),
+            };
             board.address = gpu.pci.copied().or(board.address);
             let device =
                 pci.filter(|_| fresh).zip(board.address).and_then(|(pci, at)| find(pci, at).map(|own| (pci, own)));
@@ -136,7 +135,7 @@ impl PcieSignals {
                 board.node = own.near_node();
             }
             let moved = pair.and_then(|(old, _, between)| {
-                let before = old.devices.iter().find(|before| before.uuid == gpu.uuid && before.index == gpu.index)?;
+                let before = old.devices.iter().find(|before| before.index == gpu.index && before.uuid == gpu.uuid)?;
                 // The counters can wrap: such a step says nothing.
                 let step = |old: Option<u64>, new: Option<u64>| new?.checked_sub(old?);
                 let received = step(before.pcie.rx.copied().map(|b| b.0), gpu.pcie.rx.copied().map(|b| b.0))?;

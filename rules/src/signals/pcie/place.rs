@@ -1,7 +1,7 @@
 //! On which sockets the processes of GPUs spend their CPU time.
 
-use alloc::borrow::Cow;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use gpuprod_snapshot::host::{NodeTime, Process};
 use gpuprod_snapshot::topology::Numa;
@@ -31,47 +31,51 @@ fn used<'a>(old: Option<&'a Process>, new: &'a Process) -> impl Iterator<Item = 
     })
 }
 
-/// Which boards a process holds, and on which sockets they are.
-type Held<'a> = (BTreeSet<Cow<'a, str>>, BTreeSet<Option<u32>>);
-
 impl PcieSignals {
     pub(super) fn places(&mut self, window: &Window) {
         let Some((old, new, _)) = window.pair(|tick| &tick.proc) else { return };
         let Some(gpus) = window.last.gpu.as_ref().and_then(|sample| sample.value.get()) else { return };
-        let mut holds: BTreeMap<u32, Held<'_>> = BTreeMap::new();
-        for gpu in &gpus.devices {
-            let name = identity(gpu);
-            let Some(board) = self.boards.get(&*name) else { continue };
-            let socket = board.node.and_then(|node| self.sockets.get(&node).copied());
-            for process in gpu.processes.get().into_iter().flatten() {
+        // The socket of each GPU's board, and the places of the GPUs that a process holds.
+        let mut homes: Vec<Option<u32>> = Vec::with_capacity(gpus.devices.len());
+        let mut holds: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (place, gpu) in gpus.devices.iter().enumerate() {
+            let board = self.board(gpu);
+            homes.push(board.and_then(|board| self.sockets.get(&board.node?).copied()));
+            for process in gpu.processes.get().into_iter().flatten().filter(|_| board.is_some()) {
                 let held = holds.entry(process.pid).or_default();
-                held.0.insert(name.clone());
-                held.1.insert(socket);
+                if held.last() != Some(&place) {
+                    held.push(place);
+                }
             }
         }
-        let mut spent: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        let home = |place: &usize| homes.get(*place).copied().flatten();
+        let mut spent: Vec<(f64, f64)> = alloc::vec![(0.0, 0.0); homes.len()];
         for process in &new.processes {
             // Its loaders work for it.
             let own = holds.get(&process.pid).or_else(|| holds.get(&process.ppid.copied()?));
-            let Some((boards, homes)) = own else { continue };
+            let Some(boards) = own else { continue };
             // A GPU whose socket is not known: nothing can be said of its processes.
-            if homes.contains(&None) {
+            if boards.iter().any(|place| home(place).is_none()) {
                 continue;
             }
             let before = old.processes.binary_search_by_key(&process.pid, |old| old.pid).ok();
             let (mut away, mut all) = (0.0, 0.0);
             for (node, time) in used(before.and_then(|place| old.processes.get(place)), process) {
                 let Some(socket) = self.sockets.get(&node) else { continue };
+                let near = boards.iter().any(|place| home(place) == Some(*socket));
                 all += time.as_secs_f64();
-                away += if homes.contains(&Some(*socket)) { 0.0 } else { time.as_secs_f64() };
+                away += if near { 0.0 } else { time.as_secs_f64() };
             }
-            for board in boards {
-                let sum = spent.entry(board).or_default();
-                *sum = (sum.0 + away, sum.1 + all);
+            for place in boards {
+                if let Some(sum) = spent.get_mut(*place) {
+                    *sum = (sum.0 + away, sum.1 + all);
+                }
             }
         }
-        for (name, (away, all)) in spent {
-            if let Some(board) = self.boards.get_mut(name) {
+        for (gpu, (away, all)) in gpus.devices.iter().zip(spent) {
+            if all > 0.0
+                && let Some(board) = self.boards.get_mut(&*identity(gpu))
+            {
                 board.away.add(away, all);
             }
         }
