@@ -1,9 +1,8 @@
 //! Gathers the facts of every unit from the window and the shared tables.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
 use alloc::rc::Rc;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -117,11 +116,14 @@ impl<'a> Gather<'a> {
         let page = |trains| join::engine_of(&family, &self.processes, self.engines, trains, sole);
         let engine = if family.is_empty() { None } else { page(false) };
         let path = self.block.map(|block| join::storage_of(&family, &self.processes, block, self.md));
+        let path = path.unwrap_or_default();
+        let disks = || path.disks.iter();
         Work {
             engine,
             page: if family.is_empty() || engine.is_some() { None } else { page(true) },
             number: self.number(&family),
-            path: path.unwrap_or_default(),
+            in_flight: disks().filter_map(|disk| self.signals.disks.get(disk)?.in_flight.latest()).sum(),
+            path,
             mounts: self.mounts(&family),
             io_by_device: self.io_by_device(&family),
             rates: self.rates(&family),
@@ -244,7 +246,6 @@ impl<'a> Gather<'a> {
             mig,
             rest: unit.is_rest(),
             usage: unit.usage.clone(),
-            hidden: holders.hidden,
             age: holders
                 .found
                 .iter()
@@ -255,7 +256,7 @@ impl<'a> Gather<'a> {
                 .iter()
                 .find_map(|process| process.listens.get()?.iter().find(|port| Some(**port) != trainer.port()).copied()),
             elsewhere: holders.elsewhere(),
-            holders: holders.shown(),
+            holders,
             vacant_since: unit.vacant_since,
             declared: unit.record(id, &policy.declared.allocations).is_some(),
             checkpoint,
@@ -357,7 +358,7 @@ fn demand(engine: Option<&Engine>) -> Demand {
 
 /// `GPU-3` for people.
 pub(crate) fn display(index: Option<u32>, id: &UnitId) -> String {
-    index.map_or_else(|| format!("{id}"), |index| format!("GPU-{index}"))
+    index.map_or_else(|| id.0.to_string(), |index| ["GPU-", &index.to_string()].concat())
 }
 
 /// The device with this UUID, or, when its UUID cannot be read, at this address.

@@ -17,6 +17,7 @@ use crate::wait::{self, Wait};
 use crate::{Holder, Policy};
 
 /// The processes with a context on a unit.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Holders<'a> {
     pids: Vec<u32>,
     /// Those that are in the process table.
@@ -46,6 +47,11 @@ impl Holders<'_> {
     /// Those of the table that hold it.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.found.iter().map(|process| process.pid).collect()
+    }
+
+    /// Whether nobody is known to hold it, or to have held it until it was gone.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty() && self.gone.is_empty()
     }
 
     /// For the finding: those of the table, and those that are gone.

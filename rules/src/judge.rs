@@ -1,6 +1,7 @@
 //! From tick to judgement.
 
 use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::attribution::did::History;
 use crate::facts::HostFacts;
 use crate::facts::host::{Around, loading};
+use crate::facts::work::Work;
 use crate::gather::Gather;
 use crate::hold::{Active, Holds, Now};
 use crate::node::Node;
@@ -152,15 +154,19 @@ impl Judge {
                         (tells, outcome) = (true, judge(true));
                     }
                 }
+                let hold = (rule.hold)(&self.policy);
+                if !matches!(outcome, Outcome::Claim(_)) {
+                    held.hush((rule.id, hold), now);
+                }
                 let status = match outcome {
                     Outcome::Claim(claim) => {
-                        held.hear((rule.id, (rule.hold)(&self.policy)), (claim, tells), now, &self.policy);
+                        held.hear((rule.id, hold), (claim, tells), now, &self.policy);
                         RuleStatus::Evaluated
                     }
-                    quiet => {
-                        held.hush((rule.id, (rule.hold)(&self.policy)), now);
-                        status(quiet)
-                    }
+                    Outcome::Silent => RuleStatus::Evaluated,
+                    Outcome::Suspended(why) => RuleStatus::Suspended(why),
+                    Outcome::Unsupported(why) => RuleStatus::Unsupported(why),
+                    Outcome::Absent => RuleStatus::Absent,
                 };
                 let own = held.get(rule.id);
                 overruled = overruled.or(own.filter(|own| is_fault(rule.id, own)).map(|_| rule.id));
@@ -233,21 +239,13 @@ fn is_fault(rule: RuleId, held: &Active) -> bool {
     rule == RuleId::GpuFault && held.current && matches!(held.claim.cause, Some(Cause::Fault | Cause::Peer))
 }
 
-fn status(outcome: Outcome) -> RuleStatus {
-    match outcome {
-        Outcome::Claim(_) | Outcome::Silent => RuleStatus::Evaluated,
-        Outcome::Suspended(why) => RuleStatus::Suspended(why),
-        Outcome::Unsupported(why) => RuleStatus::Unsupported(why),
-        Outcome::Absent => RuleStatus::Absent,
-    }
-}
-
 /// So long an unexplained deficit keeps the devices that its unit uses from being learnt.
 const DOUBT: Nanos = Nanos::from_secs(600);
 
 /// What may not be learnt from now: a baseline must not drink from the trouble that it is to recognise.
 fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &Holds) -> Suspect {
     let mut suspect = Suspect::default();
+    let mut doubted: Vec<&Rc<Work<'_>>> = Vec::new();
     for unit in facts {
         let blamed = holds.of(&unit.id).blames();
         if (unit.deficit_since.is_some() || blamed || unit.throttled)
@@ -270,7 +268,9 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         // A deficit that nobody is blamed for yet may be the device's; after a while it is somebody else's, and devices
         // are learnt again.
         let doubt = unit.deficit_since.is_some_and(|since| host.now.saturating_sub(since) < DOUBT);
-        if blamed || doubt {
+        // Eight GPUs of one workload have the same devices open.
+        if (blamed || doubt) && !doubted.iter().any(|work| Rc::ptr_eq(work, &unit.work)) {
+            doubted.push(&unit.work);
             suspect.disks.extend(unit.work.path.disks.iter().cloned());
             suspect.arrays.extend(unit.work.path.arrays.iter().cloned());
             suspect.mounts.extend(unit.work.mounts.iter().cloned());

@@ -49,9 +49,8 @@ pub(crate) fn groups(facts: &[UnitFacts<'_>]) -> Vec<usize> {
     for (at, unit) in facts.iter().enumerate() {
         // Of a lost GPU nobody lists the processes any more: those that it had are its workload's.
         let processes = unit.work.family.iter().chain(&unit.device.before).copied().map(Tie::Process);
-        let cgroups =
-            unit.holders.iter().map(|holder| holder.cgroup.clone()).filter(|path| path.len() > 1).map(Tie::Cgroup);
-        for tie in processes.chain(cgroups).chain(unit.work.owner.clone().map(Tie::Owner)) {
+        let cgroups = unit.holders.found.iter().filter_map(|holder| holder.cgroup.get()).filter(|path| path.len() > 1);
+        for tie in processes.chain(cgroups.cloned().map(Tie::Cgroup)).chain(unit.work.owner.clone().map(Tie::Owner)) {
             let first = *met.entry(tie).or_insert(at);
             join(&mut groups, first, at);
         }

@@ -33,7 +33,8 @@ pub(crate) fn shares<'a>(holds: &'a Holds, unit: &UnitId) -> Vec<Share<'a>> {
     };
     let mut active: Vec<(RuleId, &Active)> =
         holds.of(unit).ranked().filter(|(_, active)| active.current && named(&active.claim)).collect();
-    active.sort_by_key(|(rule, active)| (core::cmp::Reverse(active.claim.confidence), rank(*rule)));
+    // They stand in the order of precedence already, and equals stay so.
+    active.sort_by_key(|(_, active)| core::cmp::Reverse(active.claim.confidence));
     let mut shares: Vec<Share<'a>> = Vec::new();
     for claim in active.into_iter().map(|(_, active)| &active.claim) {
         let Some(cause) = claim.cause else { continue };
@@ -92,8 +93,8 @@ fn root<'a>(holds: &'a Holds, units: &'a [UnitFacts<'_>], rule: RuleId, unit: &'
             && (active.current || lags || !named(own))
             && !(lags && claim.cause == Some(Cause::Peer))
     };
-    let others = holds.of(whose).ranked().filter(|(other, active)| !EFFECTS.contains(other) && blames(*other, active));
-    let (first, active) = others.min_by_key(|(other, _)| rank(*other))?;
+    let mut others = holds.of(whose).ranked();
+    let (first, active) = others.find(|(other, active)| !EFFECTS.contains(other) && blames(*other, active))?;
     let further = if first == RuleId::StragglerLocal && !lags { root(holds, units, first, whose) } else { None };
     further.or(Some(&active.claim))
 }
@@ -117,9 +118,9 @@ pub(crate) fn findings(holds: &Holds, units: &[UnitFacts<'_>]) -> Vec<Finding> {
             let speaking = claims
                 .iter()
                 .filter(|(.., active)| (active.claim.severity > Severity::Info) == (worst > Severity::Info));
-            let (root, first, lead) = speaking.clone().min_by_key(|(rule, unit, active)| {
-                (rank(*rule), core::cmp::Reverse(active.claim.severity), (*unit).clone())
-            })?;
+            let (root, first, lead) = speaking
+                .clone()
+                .min_by_key(|(rule, unit, active)| (rank(*rule), core::cmp::Reverse(active.claim.severity), *unit))?;
             let mut holders: Vec<Holder> = Vec::new();
             let others =
                 speaking.clone().filter(|(rule, ..)| rule == root).flat_map(|(.., active)| &active.claim.holders);

@@ -111,9 +111,13 @@ pub(crate) fn burst(load: &EngineLoad, policy: &Policy) -> (f64, bool) {
 /// None where its capacity is not known.
 pub(crate) fn room(load: &EngineLoad, policy: &Policy) -> Option<Room> {
     let most = load.capacity.most?;
-    let share = load.rates(WINDOW)?.of(most);
+    Some(room_at(load, load.rates(WINDOW)?.of(most), policy))
+}
+
+/// The same at a load that is known.
+fn room_at(load: &EngineLoad, share: f64, policy: &Policy) -> Room {
     let needed = share * (burst(load, policy).0 - 1.0);
-    Some(Room { load: share, usable: (1.0 - share).max(0.0), needed })
+    Room { load: share, usable: (1.0 - share).max(0.0), needed }
 }
 
 /// Bytes of a token in the cache of an engine.
@@ -153,11 +157,11 @@ pub(crate) fn all(
         let gpus = own.len();
         let (burst, burst_learnt) = burst(load, policy);
         let most = load.capacity.most;
-        let room = room(load, policy);
+        let now = most.and_then(|most| Some((load.rates(WINDOW)?, most)));
+        let room = now.map(|(now, most)| room_at(load, now.of(most), policy));
         let held = load.capacity.held;
         let memory = load.seconds.back().and_then(|last| last.kv).map(|kv| kv.as_fraction());
         let gpus = u32::try_from(gpus).unwrap_or(u32::MAX);
-        let now = most.and_then(|most| Some((load.rates(WINDOW)?, most)));
         let micro = |value: Option<f64>| value.map(Micro::from_f64);
         let takes = |part: Option<f64>| micro(part.map(|part| part * burst * f64::from(gpus)));
         Serving {

@@ -85,7 +85,7 @@ impl Tenancy {
                 // What a scheduler runs is not its daemon's: without a note nobody knows whose it is.
                 let foreign = origin.owner.is_some_and(|owner| owner.slurm_job.is_some() || owner.pod_uid.is_some());
                 let own = || origin.owner.and_then(|owner| owner.user_uid).map(|uid| format!("uid-{uid}"));
-                let unit = || origin.owner?.unit.as_ref().map(|unit| unit.trim_end_matches(".service").to_string());
+                let unit = || origin.owner?.unit.as_ref().map(|unit| plain_unit(unit).to_string());
                 if foreign { None } else { own().or_else(unit) }
             }),
         };
@@ -121,6 +121,11 @@ impl ClassRule {
     pub const fn names(&self) -> bool {
         self.cgroup.is_some() || self.account.is_some() || self.partition.is_some() || self.namespace.is_some()
     }
+}
+
+/// A systemd unit without the ending of a service.
+fn plain_unit(unit: &str) -> &str {
+    unit.strip_suffix(".service").map_or(unit, plain_unit)
 }
 
 /// The innermost slice of a path.

@@ -192,8 +192,7 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
     let waiting = if view.host.signals.mounts.contains_key(name) {
         signals.in_flight.deviation(view.policy).map_or(0.0, |now| now.value)
     } else {
-        let disks = view.unit.work.path.disks.iter();
-        disks.filter_map(|disk| view.host.signals.disks.get(disk)?.in_flight.latest()).sum()
+        view.unit.work.in_flight
     };
     if waiting < WAITING {
         return Err(view.words(|| {

@@ -148,7 +148,11 @@ pub(crate) fn sharers(gather: &Gather<'_>, unit: &UnitFacts<'_>) -> (Vec<(String
     if unit.mig || unit.rest {
         return (Vec::new(), None);
     }
-    for process in unit.gpu.and_then(|gpu| gpu.processes.get()).into_iter().flatten() {
+    let processes = unit.gpu.and_then(|gpu| gpu.processes.get()).map_or(&[][..], Vec::as_slice);
+    if processes.len() < 2 {
+        return (Vec::new(), None);
+    }
+    for process in processes {
         let path = gather.processes.get(&process.pid).and_then(|known| known.cgroup.get());
         let Some(path) = path.filter(|path| path.as_str() != "/") else { continue };
         let sm = process.sm.copied().map_or(0.0, |sm| sm.as_fraction());

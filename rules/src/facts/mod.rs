@@ -21,11 +21,12 @@ use gpuprod_snapshot::units::Nanos;
 
 use crate::attribution::did::History;
 use crate::baseline::Deviation;
+use crate::holders::Holders;
 use crate::node::NodeJudgement;
 use crate::signals::{EngineSignals, Signals};
 use crate::state;
 use crate::usage::Usage;
-use crate::{Bucket, Cause, Class, Holder, Part, UnitId, Weight, WeightSource};
+use crate::{Bucket, Cause, Class, Part, UnitId, Weight, WeightSource};
 
 pub(crate) mod device;
 
@@ -71,9 +72,7 @@ pub(crate) struct UnitFacts<'a> {
     /// What it did lately.
     pub(crate) usage: Arc<Usage>,
     /// Who holds it.
-    pub(crate) holders: Vec<Holder>,
-    /// Its holders as far as they could not be looked at, or the whole list.
-    pub(crate) hidden: bool,
+    pub(crate) holders: Holders<'a>,
     /// The youngest holder's age.
     pub(crate) age: Option<Nanos>,
     /// A holder listens on this port.
@@ -93,7 +92,7 @@ pub(crate) struct UnitFacts<'a> {
     /// Its job, where the site left a note of it.
     pub(crate) job: Option<owner::Job>,
     /// Its ways to the host.
-    pub(crate) pcie: pcie::UnitPcie,
+    pub(crate) pcie: pcie::UnitPcie<'a>,
     /// The other units of the same workload.
     pub(crate) kin: Vec<Kin>,
     /// What its silicon does, against its own normal.
@@ -143,6 +142,10 @@ impl UnitFacts<'_> {
             return Bucket::Lost(Cause::Unexplained);
         }
         state::rest(demand, self.class(), self.ownership.class.is_some())
+    }
+    /// Whether another unit has the same processes.
+    pub(crate) fn works_with(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.work, &other.work) && !self.work.family.is_empty()
     }
     /// Whether it has work: requests, or steps that are made.
     pub(crate) fn wanted(&self) -> bool {

@@ -7,19 +7,25 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::gpu::Gpu;
 use gpuprod_snapshot::topology::PciAddress;
 
-use crate::signals::pcie::PcieSignals;
+use crate::signals::pcie::{Board, PcieSignals};
 
 /// Of one unit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UnitPcie {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnitPcie<'a> {
+    /// What is known of its board.
+    pub(crate) board: Option<&'a Board>,
     /// The bridges of the uplinks that it shares.
     uplinks: Vec<PciAddress>,
 }
 
-impl UnitPcie {
-    pub(crate) fn of(gpu: Option<&Gpu>, signals: &PcieSignals) -> Self {
+impl<'a> UnitPcie<'a> {
+    pub(crate) fn of(gpu: Option<&Gpu>, signals: &'a PcieSignals) -> Self {
         let address = gpu.and_then(|gpu| gpu.pci.copied());
-        Self { uplinks: address.into_iter().flat_map(|at| signals.uplinks_of(at)).map(|(bridge, _)| bridge).collect() }
+        let board = gpu.and_then(|gpu| signals.board(gpu));
+        Self {
+            board,
+            uplinks: address.into_iter().flat_map(|at| signals.uplinks_of(at)).map(|(bridge, _)| bridge).collect(),
+        }
     }
 
     /// Whether it shares this uplink, a cause object.

@@ -62,7 +62,8 @@ impl Lag {
 pub(crate) fn is_kin(unit: &UnitFacts<'_>, other: &UnitFacts<'_>) -> bool {
     let same = |own: &Option<String>, other: &Option<String>| own.is_some() && own == other;
     other.id != unit.id
-        && (!unit.work.family.is_disjoint(&other.work.family)
+        && (unit.works_with(other)
+            || !unit.work.family.is_disjoint(&other.work.family)
             || same(&unit.work.ties.cgroup, &other.work.ties.cgroup)
             || same(&unit.work.owner, &other.work.owner))
 }

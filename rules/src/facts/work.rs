@@ -32,6 +32,8 @@ pub(crate) struct Work<'a> {
     /// A number for what runs.
     pub(crate) number: Option<u64>,
     pub(crate) path: StoragePath,
+    /// Requests on average that are out on the disks of that path, in the last block.
+    pub(crate) in_flight: f64,
     /// Mount points of network file systems that it has open.
     pub(crate) mounts: BTreeSet<String>,
     /// Bytes per second that it moves, by device number.

@@ -38,7 +38,7 @@ mod io;
 mod split;
 pub mod tenants;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::Stamp;
@@ -118,9 +118,10 @@ impl Ledger {
         let owners = present.values().flat_map(|unit| tenants::parts(unit)).filter_map(|part| part.0);
         let causers = present.values().flat_map(|unit| &unit.external).map(|external| external.tenant.as_str());
         let readers = judgement.io.iter().filter_map(|io| io.tenant.as_deref());
-        let named = owners.chain(causers).chain(readers);
+        let mut named: Vec<&str> = owners.chain(causers).chain(readers).collect();
         // In the order of names, whatever the order of units.
-        let named: BTreeSet<&str> = named.collect();
+        named.sort_unstable();
+        named.dedup();
         for gone in self.tenants.meet(named.into_iter(), judgement.stamp.realtime) {
             self.rename_io(&gone);
             self.accounts.values_mut().for_each(|account| account.rename(&gone));

@@ -49,8 +49,10 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     if view.unit.rest || view.unit.work.family.is_empty() || !signals.several_sockets() {
         return Outcome::Absent;
     }
-    let Some(gpu) = view.unit.gpu else { return Outcome::Suspended("the driver does not answer".into()) };
-    let Some(board) = signals.board(gpu) else { return Outcome::Suspended("the GPU was not read yet".into()) };
+    if view.unit.gpu.is_none() {
+        return Outcome::Suspended("the driver does not answer".into());
+    }
+    let Some(board) = view.unit.pcie.board else { return Outcome::Suspended("the GPU was not read yet".into()) };
     if board.node.is_none() {
         return Outcome::Unsupported("firmware does not say on which node the GPU is".into());
     }
@@ -77,7 +79,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 /// The placement as a candidate, where most of the CPU time is spent away.
 pub(crate) fn candidate(view: &View<'_>) -> Option<Candidate> {
     let signals = &view.host.signals.pcie;
-    let board = signals.board(view.unit.gpu?).filter(|board| board.node.is_some() && signals.several_sockets())?;
+    let board = view.unit.pcie.board.filter(|board| board.node.is_some() && signals.several_sockets())?;
     let raised = raised(view, &board.away, view.policy.cross_socket_feeding.away.as_fraction()).ok()?;
     Some(candidate_of(view, board, raised))
 }
@@ -158,7 +160,7 @@ fn evidence(view: &View<'_>, board: &Board) -> Vec<Evidence> {
 }
 
 fn advice(view: &View<'_>) -> String {
-    let node = view.unit.gpu.and_then(|gpu| view.host.signals.pcie.board(gpu)?.node);
+    let node = view.unit.pcie.board.and_then(|board| board.node);
     let node = node.map_or_else(String::new, |node| format!("={node}"));
     format!(
         "bind the workload to CPUs near the GPU (numactl --cpunodebind{node} --membind{node}, --cpu-bind=map_ldom, Topology Manager)"

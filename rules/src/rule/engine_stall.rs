@@ -111,16 +111,16 @@ fn stuck(engine: &Engine, load: &EngineLoad) -> Option<(&'static str, Nanos, Str
         return Some(("page_timeout", since, "its page, which had requests in it, has timed out".into()));
     }
     let last = load.seconds.back()?;
-    let requests = format!("{} requests run and {} wait", last.running, last.waiting);
+    let requests = || format!("{} requests run and {} wait", last.running, last.waiting);
     if let Some(since) = load.dead_full.0.filter(|_| last.waiting > 0 || load.full.0.is_some()) {
-        return Some(("kv_full", since, format!("{requests}, with a full cache, and nothing has moved")));
+        return Some(("kv_full", since, format!("{}, with a full cache, and nothing has moved", requests())));
     }
     if let Some(since) = load.unadmitted.0 {
-        return Some(("no_admission", since, format!("{requests}: none has been admitted")));
+        return Some(("no_admission", since, format!("{}: none has been admitted", requests())));
     }
     let since = load.frozen.0?;
     let variant = if load.page_frozen.0.is_some_and(|page| page <= since) { "page_frozen" } else { "running_frozen" };
-    Some((variant, since, format!("{requests}, and no token has come")))
+    Some((variant, since, format!("{}, and no token has come", requests())))
 }
 
 /// Whether the GPU does work; nothing when nobody can tell.

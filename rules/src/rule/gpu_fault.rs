@@ -113,7 +113,7 @@ fn broken(view: &View<'_>, errors: &Errors, fault: Fault) -> Claim {
         pressure: Part::ONE,
         onset: onset.unwrap_or(view.host.now),
         advice,
-        holders: view.unit.holders.clone(),
+        holders: view.unit.holders.shown(),
         ..claim(view, fault.as_str(), Severity::Critical, summary)
     }
 }

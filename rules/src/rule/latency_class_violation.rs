@@ -112,7 +112,7 @@ fn speak(
         variant: Some(variant.into()),
         summary,
         evidence: proof,
-        advice: TEXT.advice.into(),
+        advice: view.words(|| TEXT.advice.into()),
         // Only a promise that is broken is somebody's trouble; a normal that was left is worth knowing.
         ..claim(view, engine, if variant == "slo" { Severity::Warn } else { Severity::Info }, onset)
     })

@@ -1,7 +1,7 @@
 //! Host or GPU memory that runs out: a steady growth with its end in sight, a kill, or a node short of memory.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::{Nanos, to_f64};
@@ -68,7 +68,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
             Outcome::Unsupported("neither the memory of the workload's processes nor that of the GPU is read".into())
         }
         Some(minutes) if !series.clone().any(Growth::is_full) => {
-            Outcome::Suspended(format!("{minutes} minutes of its memory are known, and half an hour is needed").into())
+            let known = [&minutes.to_string(), " minutes of its memory are known, and half an hour is needed"].concat();
+            Outcome::Suspended(known.into())
         }
         Some(_) => Outcome::Silent,
     }

@@ -55,8 +55,11 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         }
         Verdict::Degraded | Verdict::Unfit => {}
     }
-    let says: Vec<&str> = serving.reasons.iter().take(3).map(|reason| reason.says.as_str()).collect();
-    let says = if says.is_empty() { String::from("it was worse a moment ago") } else { says.join("; ") };
+    let says = || {
+        let says: Vec<&str> = serving.reasons.iter().take(3).map(|reason| reason.says.as_str()).collect();
+        let says = if says.is_empty() { String::from("it was worse a moment ago") } else { says.join("; ") };
+        format!("{} for serving, {} for batch: {says}", serving.verdict.as_str(), batch.verdict.as_str())
+    };
     Outcome::Claim(Claim {
         variant: None,
         severity: Severity::Info,
@@ -66,10 +69,11 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         onset: serving.since.min(batch.since),
         pressure: Part(0),
         confidence: Part::ONE,
-        summary: format!("{} for serving, {} for batch: {says}", serving.verdict.as_str(), batch.verdict.as_str()),
+        summary: view.words(says),
         evidence: Vec::new(),
         rejected: Vec::new(),
-        advice: "`gpuprod fit --format slurm` says it to a scheduler; drain the node while it is unfit".into(),
+        advice: view
+            .words(|| "`gpuprod fit --format slurm` says it to a scheduler; drain the node while it is unfit".into()),
         holders: Vec::new(),
     })
 }

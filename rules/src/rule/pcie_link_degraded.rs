@@ -104,14 +104,9 @@ fn trouble(view: &View<'_>, name: &str, board: &Board) -> Option<Trouble> {
 
 /// Degraded links of the workload's GPUs: one that is spread over several is as slow as the slowest way.
 pub(crate) fn candidates(view: &View<'_>) -> Vec<Candidate> {
-    let family = &view.unit.work.family;
-    let units = view
-        .host
-        .units
-        .iter()
-        .filter(|unit| unit.id == view.unit.id || (!family.is_empty() && unit.work.family == *family));
+    let units = view.host.units.iter().filter(|unit| unit.id == view.unit.id || unit.works_with(view.unit));
     let candidate = |unit: &UnitFacts<'_>| {
-        let board = view.host.signals.pcie.board(unit.gpu?)?;
+        let board = unit.pcie.board?;
         candidate_of(view, unit, board, &trouble(view, &unit.name, board)?)
     };
     units.filter_map(candidate).collect()
@@ -203,7 +198,7 @@ fn evidence(view: &View<'_>, unit: &UnitFacts<'_>, board: &Board) -> Vec<Evidenc
 
 /// Its siblings: if theirs are whole, it is this one's card, seat or riser.
 fn whole(view: &View<'_>) -> f64 {
-    let boards = view.host.units.iter().filter_map(|unit| view.host.signals.pcie.board(unit.gpu?));
+    let boards = view.host.units.iter().filter_map(|unit| unit.pcie.board);
     let whole = boards.filter(|board| board.link.lanes.width.is_some_and(|(now, most)| now == most));
     f64::from(u32::try_from(whole.filter(|board| board.link.slow_since.is_none()).count()).unwrap_or(u32::MAX))
 }

@@ -87,12 +87,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 
 /// Full uplinks of the workload's GPUs: one that is spread over several is as slow as the slowest way.
 pub(crate) fn candidates(view: &View<'_>) -> Vec<Candidate> {
-    let family = &view.unit.work.family;
-    let own = view
-        .host
-        .units
-        .iter()
-        .filter(|unit| unit.id == view.unit.id || (!family.is_empty() && unit.work.family == *family));
+    let own = view.host.units.iter().filter(|unit| unit.id == view.unit.id || unit.works_with(view.unit));
     own.filter_map(|unit| full(view, unit.gpu?.pci.copied()?, false)).map(|full| contention(view, &full)).collect()
 }
 

@@ -107,13 +107,13 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
             Outcome::Suspended("neither utilization nor activity is read".into())
         };
     }
-    if unit.holders.is_empty() && !unit.hidden {
+    if unit.holders.is_empty() && !unit.holders.hidden {
         return Outcome::Absent;
     }
     if let Some(claim) = reserve(view) {
         return Outcome::Claim(claim);
     }
-    if unit.hidden {
+    if unit.holders.hidden {
         return Outcome::Suspended(
             "its processes cannot be looked at: run in the host's pid namespace, as root".into(),
         );

@@ -31,7 +31,7 @@ pub(super) fn claim(view: &View<'_>, variant: &str, severity: Severity, onset: N
         evidence: evidence(view, onset),
         rejected: rejected(unit),
         advice: String::new(),
-        holders: unit.holders.clone(),
+        holders: unit.holders.shown(),
     }
 }
 

@@ -164,12 +164,8 @@ impl Clocks {
         (self.hurts_since, self.on) = (None, false);
     }
 
-    fn within(&self, now: Nanos, length: Nanos) -> impl Iterator<Item = &Moment> {
-        self.trail.iter().filter(move |moment| now.saturating_sub(moment.at) < length)
-    }
-
     fn share(&self, now: Nanos, length: Nanos) -> f64 {
-        let held = self.within(now, length).filter(|moment| moment.held.is_some()).count();
+        let held = self.trail.iter().filter(|moment| moment.held.is_some() && within(moment, now, length)).count();
         let seconds = length.as_secs_f64();
         // Readings stand for a second each; what was not read was not held.
         (float(held) / seconds).min(1.0)
@@ -184,7 +180,7 @@ impl Clocks {
 
     /// The clock of the last seconds in which it worked, MHz.
     pub(crate) fn recent(&self, now: Nanos) -> Option<f64> {
-        let clocks = self.within(now, SHORT).filter_map(|moment| moment.clock);
+        let clocks = self.trail.iter().filter(|moment| within(moment, now, SHORT)).filter_map(|moment| moment.clock);
         let (sum, n) = clocks.fold((0.0, 0_usize), |(sum, n), clock| (sum + clock, n + 1));
         (n > 0).then(|| sum / float(n))
     }
@@ -204,6 +200,10 @@ impl Clocks {
     pub(crate) const fn throttled(&self) -> bool {
         self.on
     }
+}
+
+fn within(moment: &Moment, now: Nanos, length: Nanos) -> bool {
+    now.saturating_sub(moment.at).0 < length.0
 }
 
 fn float(count: usize) -> f64 {

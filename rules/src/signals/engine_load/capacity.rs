@@ -128,10 +128,10 @@ impl EngineLoad {
 
     /// Tokens per second over the last stretch; none while less than half of it was seen.
     pub(crate) fn rates(&self, stretch: Nanos) -> Option<Rates> {
-        let (mut prefill, mut decode, mut first) = (0.0, 0.0, None::<Second>);
+        let (mut prefill, mut decode, mut first) = (0.0, 0.0, None::<&Second>);
         for second in self.last(stretch) {
             // What the first page brought came before it.
-            if let Some(later) = first.replace(*second) {
+            if let Some(later) = first.replace(second) {
                 prefill += later.computed;
                 decode += f64::from(later.generated);
             }
