@@ -203,7 +203,7 @@ impl Track {
 
     /// The highest of the healthy blocks: what a device has been seen to give.
     pub(crate) fn highest(&self) -> Option<f64> {
-        self.healthy.iter().copied().reduce(f64::max)
+        self.order.highest(&self.healthy).or_else(|| self.healthy.iter().copied().reduce(f64::max))
     }
 
     pub(crate) fn spread(&self) -> f64 {

@@ -1,6 +1,7 @@
 //! Gathers the facts of every unit from the window and the shared tables.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -356,9 +357,14 @@ fn demand(engine: Option<&Engine>) -> Demand {
     }
 }
 
+/// Names that nearly every node does with: they are asked for every second.
+const FIRST: [&str; 8] = ["GPU-0", "GPU-1", "GPU-2", "GPU-3", "GPU-4", "GPU-5", "GPU-6", "GPU-7"];
+
 /// `GPU-3` for people.
 pub(crate) fn display(index: Option<u32>, id: &UnitId) -> String {
-    index.map_or_else(|| id.0.to_string(), |index| ["GPU-", &index.to_string()].concat())
+    let Some(index) = index else { return id.0.to_string() };
+    let first = usize::try_from(index).ok().and_then(|index| FIRST.get(index));
+    first.map_or_else(|| format!("GPU-{index}"), ToString::to_string)
 }
 
 /// The device with this UUID, or, when its UUID cannot be read, at this address.

@@ -64,7 +64,7 @@ impl Held {
     /// What every rule says, in the order of precedence.
     pub(crate) fn ranked(&self) -> impl Iterator<Item = (RuleId, &Active)> {
         let rules = if self.0.is_empty() { &[] } else { RULES };
-        rules.iter().filter_map(|rule| Some((rule.id, self.get(rule.id)?)))
+        rules.iter().filter_map(|rule| Some((rule.id, self.get(rule.id)?))).take(self.0.len())
     }
 
     fn insert(&mut self, rule: RuleId, active: Active) {

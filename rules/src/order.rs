@@ -46,6 +46,12 @@ impl Order {
         self.0.get(below).map(|place| at(ring, *place))
     }
 
+    /// The largest value, where the ring was put in order.
+    pub(crate) fn highest(&self, ring: &VecDeque<f64>) -> Option<f64> {
+        let last = self.0.len().checked_sub(1)?;
+        if self.0.len() == ring.len() { self.nth(ring, last) } else { None }
+    }
+
     /// The median and the median distance from it (of an even number: the mean of the two in the middle); zeros of nothing.
     pub(crate) fn middle(&self, ring: &VecDeque<f64>) -> (f64, f64) {
         let half = self.0.len() / 2;

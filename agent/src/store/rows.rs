@@ -116,7 +116,7 @@ impl Gains {
             // Nobody's gained nothing, or all of it: what was named is split as the ledger has split it.
             let named = amount > gained(Energy::unattributed_uj);
             let owner = unit.filter(|_| named);
-            let parts = owner.map_or_else(|| vec![(None, amount)], |unit| tenants::split(amount, unit));
+            let parts = owner.map_or_else(|| vec![(None, amount)], |unit| tenants::split(amount, unit).collect());
             for (tenant, amount) in parts {
                 for (hour, amount) in spread(amount, to.saturating_sub(length.0), to) {
                     let (unit, tenant) = (id.clone(), tenant.map(str::to_owned));
@@ -192,7 +192,7 @@ fn note(gains: &mut Gains, before: &Ledger, after: &Ledger, judgement: &Judgemen
                     continue;
                 }
                 let owner = units.get(id).filter(|_| !is_gap(bucket));
-                let parts = owner.map_or_else(|| vec![(None, amount)], |unit| tenants::split(amount, unit));
+                let parts = owner.map_or_else(|| vec![(None, amount)], |unit| tenants::split(amount, unit).collect());
                 for (tenant, amount) in parts {
                     for (hour, amount) in spread(amount, from, to) {
                         let key = Key {

@@ -218,7 +218,7 @@ pub(crate) fn compare(
     let host = view.host;
     let unit = view.unit;
     // Ranks of the victim's own job wait for it: that they lost as much clears nobody.
-    let stranger = |other: &&UnitFacts<'_>| other.id != unit.id && !uses(other, object) && !is_kin(unit, other);
+    let stranger = |other: &&UnitFacts<'_>| other.id != unit.id && !is_kin(unit, other) && !uses(other, object);
     let controls: Vec<&UnitId> = host.units.iter().filter(stranger).map(|other| &other.id).collect();
     host.history.memo.compared(&unit.id, &controls, switch, || host.history.compare(&unit.id, &controls, switch))
 }

@@ -36,6 +36,9 @@ impl ExternalShare {
 impl Share {
     /// Books what others caused of an amount that was lost to a cause.
     pub(super) fn add_external(&mut self, cause: Cause, lost: u64, unit: &UnitJudgement, roll: &Roll) {
+        if unit.external.is_empty() {
+            return;
+        }
         for (tenant, caused) in split(cause, lost, unit) {
             let Some(tenant) = tenant else { continue };
             for (victim, slice_ns) in tenants::split(caused, unit) {

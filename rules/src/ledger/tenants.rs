@@ -101,12 +101,10 @@ pub fn parts(unit: &UnitJudgement) -> Vec<(Option<&str>, u64)> {
 }
 
 /// An amount of a unit's time, split over its tenants by largest remainder; sums to the amount.
-#[must_use]
-pub fn split(amount: u64, unit: &UnitJudgement) -> Vec<(Option<&str>, u64)> {
-    if unit.tenants.is_empty() {
-        return alloc::vec![(unit.tenant.as_deref(), amount)];
-    }
-    super::split::distribute(amount, &parts(unit))
+pub fn split(amount: u64, unit: &UnitJudgement) -> impl Iterator<Item = (Option<&str>, u64)> {
+    let sole = unit.tenants.is_empty().then_some((unit.tenant.as_deref(), amount));
+    let several = if sole.is_none() { super::split::distribute(amount, &parts(unit)) } else { Vec::new() };
+    sole.into_iter().chain(several)
 }
 
 impl Share {

@@ -127,7 +127,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         // Its own burst of writing: a checkpoint, until it lasts too long for one.
         return Outcome::Silent;
     }
-    let mut rejected = attribution::cleared(view);
+    let mut others = Vec::new();
     let mut worst: Option<Trouble> = None;
     for result in devices(view).into_iter().chain(unit.work.mounts.iter().map(|point| server(view, point))) {
         match result {
@@ -135,11 +135,15 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
                 worst = Some(trouble)
             }
             Ok(_) => {}
-            Err(no) => rejected.push(no),
+            Err(no) => others.push(no),
         }
     }
     match worst {
-        Some(trouble) => Outcome::Claim(claim(view, trouble, hungry, rejected)),
+        Some(trouble) => {
+            let mut rejected = attribution::cleared(view);
+            rejected.extend(others);
+            Outcome::Claim(claim(view, trouble, hungry, rejected))
+        }
         None if view.host.block.is_none() => Outcome::Suspended("no block device is read".into()),
         None => Outcome::Silent,
     }

@@ -51,9 +51,10 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     if view.unit.rest {
         return Outcome::Absent;
     }
-    let Some(gpu) = view.unit.gpu else { return Outcome::Suspended("the driver does not answer".into()) };
-    let board = view.host.signals.pcie.board(gpu);
-    let Some(board) = board.filter(|board| board.link.lanes.known()) else {
+    if view.unit.gpu.is_none() {
+        return Outcome::Suspended("the driver does not answer".into());
+    }
+    let Some(board) = view.unit.pcie.board.filter(|board| board.link.lanes.known()) else {
         return Outcome::Unsupported("neither the driver nor sysfs tells width and speed of its link".into());
     };
     let Some(trouble) = trouble(view, &view.unit.name, board) else { return Outcome::Silent };

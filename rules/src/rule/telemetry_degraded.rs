@@ -182,13 +182,16 @@ fn dead_without_gpm(view: &View<'_>) -> Option<Claim> {
     let unit = view.unit;
     let block = &unit.usage.block;
     let none = block.util.is_some_and(|util| util <= 0.0) && block.silicon().is_none();
+    if !none {
+        return None;
+    }
     // One engine on several GPUs may keep one of them for later: only where all its GPUs read 0 is it a lie.
     let idle = |other: &crate::facts::UnitFacts<'_>| other.usage.block.util.is_some_and(|util| util <= 0.0);
     let same = |other: &&crate::facts::UnitFacts<'_>| {
         other.engine.map(|engine| &engine.url) == unit.engine.map(|engine| &engine.url)
     };
     let works = block.work.is_some_and(|work| work > 0.0) && view.host.units.iter().filter(same).all(idle);
-    (none && works).then(|| {
+    works.then(|| {
         let summary = format!("{}: utilization reads 0 while its engine makes tokens: it is not idle", unit.name);
         let advice =
             "utilization is not used for this GPU while it lasts; reload the driver when the node is next free";

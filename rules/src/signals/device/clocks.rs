@@ -1,11 +1,10 @@
 //! Whether a GPU's clocks are held down against the will of its load, and by how much.
 
-use alloc::collections::VecDeque;
-
 use gpuprod_snapshot::gpu::Gpu;
 use gpuprod_snapshot::units::{Nanos, to_f64};
 use serde::{Deserialize, Serialize};
 
+use super::trail::{Moment, Trail};
 use crate::Policy;
 use crate::baseline::{Track, Worse};
 
@@ -45,7 +44,7 @@ impl Held {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Clocks {
-    trail: VecDeque<Moment>,
+    trail: Trail,
     /// SM clock while it works, MHz.
     pub(crate) clock: Track,
     /// Power while it works, watts.
@@ -58,18 +57,10 @@ pub(crate) struct Clocks {
     hurt_at: Nanos,
 }
 
-/// One reading.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Moment {
-    at: Nanos,
-    held: Option<Held>,
-    clock: Option<f64>,
-}
-
 impl Default for Clocks {
     fn default() -> Self {
         Self {
-            trail: VecDeque::new(),
+            trail: Trail::default(),
             clock: Track::new(Worse::Lower, 2.0),
             power: Track::new(Worse::Lower, 2.0),
             limit_seen: 0,
@@ -94,11 +85,6 @@ pub(crate) struct HeldDown {
 impl Clocks {
     /// Takes in a reading.
     pub(crate) fn read(&mut self, gpu: &Gpu, now: Nanos, policy: &Policy) {
-        while self.trail.len() >= MOST_READINGS
-            || self.trail.front().is_some_and(|moment| now.saturating_sub(moment.at) >= TRAIL)
-        {
-            self.trail.pop_front();
-        }
         let works = gpu.util.copied().is_some_and(|util| util.as_fraction() >= WORKS);
         let clock = gpu.clock_sm.copied().filter(|_| works).map(|clock| f64::from(clock.0));
         let watts = gpu.power.copied().filter(|_| works).map(|power| to_f64(power.0) / 1e3);
@@ -108,7 +94,7 @@ impl Clocks {
         self.limit_seen = self.limit_seen.max(limit);
         let held = gpu.clock_reasons.copied().and_then(Held::of);
         let held = held.filter(|held| *held != Held::PowerCap || self.cap_counts(gpu, clock, watts, policy));
-        self.trail.push_back(Moment { at: now, held, clock });
+        self.trail.push(Moment { at: now, held, clock }, MOST_READINGS, TRAIL);
         // Clocks that are held down are not the GPU's own normal.
         if held.is_none() {
             for (track, value) in [(&mut self.clock, clock), (&mut self.power, watts)] {
@@ -151,7 +137,7 @@ impl Clocks {
     }
 
     pub(crate) fn close(&mut self, start: Nanos, policy: &Policy) {
-        let healthy = self.trail.iter().all(|moment| moment.held.is_none() || moment.at < start);
+        let healthy = self.trail.held().all(|moment| moment.at < start);
         self.clock.close(start, healthy, policy);
         self.power.close(start, healthy, policy);
     }
@@ -165,7 +151,7 @@ impl Clocks {
     }
 
     fn share(&self, now: Nanos, length: Nanos) -> f64 {
-        let held = self.trail.iter().filter(|moment| moment.held.is_some() && within(moment, now, length)).count();
+        let held = self.trail.held().filter(|moment| moment.within(now, length)).count();
         let seconds = length.as_secs_f64();
         // Readings stand for a second each; what was not read was not held.
         (float(held) / seconds).min(1.0)
@@ -173,14 +159,14 @@ impl Clocks {
 
     /// What held the clocks in the last minute, if anything.
     pub(crate) fn held(&self, now: Nanos) -> Option<HeldDown> {
-        let held = self.trail.iter().filter_map(|moment| moment.held).min()?;
-        let since = self.trail.iter().find(|moment| moment.held.is_some())?.at;
+        let held = self.trail.held().filter_map(|moment| moment.held).min()?;
+        let since = self.trail.held().next()?.at;
         Some(HeldDown { held, share: self.share(now, TRAIL), since })
     }
 
     /// The clock of the last seconds in which it worked, MHz.
     pub(crate) fn recent(&self, now: Nanos) -> Option<f64> {
-        let clocks = self.trail.iter().filter(|moment| within(moment, now, SHORT)).filter_map(|moment| moment.clock);
+        let clocks = self.trail.iter().filter(|moment| moment.within(now, SHORT)).filter_map(|moment| moment.clock);
         let (sum, n) = clocks.fold((0.0, 0_usize), |(sum, n), clock| (sum + clock, n + 1));
         (n > 0).then(|| sum / float(n))
     }
@@ -200,10 +186,6 @@ impl Clocks {
     pub(crate) const fn throttled(&self) -> bool {
         self.on
     }
-}
-
-fn within(moment: &Moment, now: Nanos, length: Nanos) -> bool {
-    now.saturating_sub(moment.at).0 < length.0
 }
 
 fn float(count: usize) -> f64 {

@@ -16,6 +16,7 @@ use crate::{Policy, entries};
 mod clocks;
 mod codes;
 mod errors;
+mod trail;
 mod trust;
 
 pub(crate) use clocks::{Clocks, Held, HeldDown};

@@ -46,7 +46,38 @@ pub(crate) struct Trust {
     ticks: u32,
     read: u32,
     /// Millesimal coverage of each block, the newest last.
-    coverage: VecDeque<u32>,
+    coverage: Coverage,
+}
+
+/// Blocks, and their sum. Its saved form is the list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "VecDeque<u32>", into = "VecDeque<u32>")]
+struct Coverage {
+    blocks: VecDeque<u32>,
+    sum: u64,
+}
+
+impl From<VecDeque<u32>> for Coverage {
+    fn from(blocks: VecDeque<u32>) -> Self {
+        let sum = blocks.iter().map(|share| u64::from(*share)).sum();
+        Self { blocks, sum }
+    }
+}
+
+impl From<Coverage> for VecDeque<u32> {
+    fn from(coverage: Coverage) -> Self {
+        coverage.blocks
+    }
+}
+
+impl Coverage {
+    fn push(&mut self, share: u32) {
+        if self.blocks.len() >= KEPT {
+            self.sum -= u64::from(self.blocks.pop_front().unwrap_or(0));
+        }
+        self.sum += u64::from(share);
+        self.blocks.push_back(share);
+    }
 }
 
 /// Since when something is seen, and when it last was.
@@ -153,19 +184,15 @@ impl Trust {
         let missed = usize::try_from(block.saturating_sub(open).saturating_sub(1)).unwrap_or(KEPT).min(KEPT);
         let share = self.read.saturating_mul(1000).checked_div(self.ticks).unwrap_or(0);
         for coverage in core::iter::once(share).chain(core::iter::repeat_n(0, missed)) {
-            if self.coverage.len() >= KEPT {
-                self.coverage.pop_front();
-            }
-            self.coverage.push_back(coverage.min(1000));
+            self.coverage.push(coverage.min(1000));
         }
         (self.ticks, self.read) = (0, 0);
     }
 
     /// Share of the last ten minutes in which the GPU was read, once a minute of them has passed.
     pub(crate) fn coverage(&self) -> Option<f64> {
-        let blocks = u64::try_from(self.coverage.len()).ok().filter(|blocks| *blocks >= 12)?;
-        let sum: u64 = self.coverage.iter().map(|share| u64::from(*share)).sum();
-        Some(to_f64(sum) / to_f64(blocks) / 1000.0)
+        let blocks = u64::try_from(self.coverage.blocks.len()).ok().filter(|blocks| *blocks >= 12)?;
+        Some(to_f64(self.coverage.sum) / to_f64(blocks) / 1000.0)
     }
 
     /// What cannot be believed now, and since when.
