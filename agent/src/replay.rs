@@ -10,7 +10,7 @@ use gpuprod_snapshot::Stamp;
 use gpuprod_snapshot::units::Nanos;
 use serde::Serialize;
 
-use crate::pipeline::{Frame, Pipeline};
+use crate::pipeline::Pipeline;
 use crate::recording::{Error, Header, Recording};
 use crate::text;
 
@@ -64,7 +64,7 @@ pub fn replay(recording: Recording, policy: Policy) -> Result<(Report, Option<St
         let tick = tick?;
         report.ticks += 1;
         report.from.get_or_insert_with(|| tick.stamp.clone());
-        log.note(&pipeline.feed(&tick));
+        log.note(pipeline.feed(&tick).judgement.into_owned().findings, tick.stamp.realtime);
         report.to = Some(tick.stamp);
     }
     report.findings = log.episodes;
@@ -76,32 +76,33 @@ pub fn replay(recording: Recording, policy: Policy) -> Result<(Report, Option<St
 struct Log {
     episodes: Vec<Episode>,
     /// Rule, subject and confirmation of what is active now, and its place in the list.
-    active: BTreeMap<(String, String, Nanos), usize>,
+    active: BTreeMap<(&'static str, String, Nanos), usize>,
 }
 
 impl Log {
-    fn note(&mut self, frame: &Frame<'_>) {
-        if self.active.is_empty() && frame.judgement.findings.is_empty() {
+    /// Takes in the findings of a tick, and the time at which those that are not among them any more were gone.
+    fn note(&mut self, findings: Vec<Finding>, realtime: Nanos) {
+        if self.active.is_empty() && findings.is_empty() {
             return;
         }
         let mut still = BTreeMap::new();
-        for finding in &frame.judgement.findings {
-            let key = (finding.rule.as_str().to_owned(), finding.subject.clone(), finding.since);
+        for finding in findings {
+            let key = (finding.rule.as_str(), finding.subject.clone(), finding.since);
             if let Some(place) = self.active.remove(&key) {
                 if let Some(episode) = self.episodes.get_mut(place)
                     && finding.severity >= episode.finding.severity
                 {
-                    episode.finding = finding.clone();
+                    episode.finding = finding;
                 }
                 still.insert(key, place);
             } else if self.episodes.len() < EPISODES {
                 still.insert(key, self.episodes.len());
-                self.episodes.push(Episode { finding: finding.clone(), cleared_realtime: None });
+                self.episodes.push(Episode { finding, cleared_realtime: None });
             }
         }
         for place in std::mem::replace(&mut self.active, still).into_values() {
             if let Some(episode) = self.episodes.get_mut(place) {
-                episode.cleared_realtime = Some(frame.known.stamp.realtime);
+                episode.cleared_realtime = Some(realtime);
             }
         }
     }
