@@ -7,9 +7,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
+use super::coupling::leads;
 use super::did::{Did, Switch};
 use crate::UnitId;
-use crate::baseline::leads;
 
 /// Comparisons that are kept for one unit, and couplings of all units.
 const MOST: usize = 16;

@@ -7,6 +7,7 @@
 //! What fails a gate is named among the rejected, with the number that failed.
 
 mod candidate;
+mod coupling;
 pub(crate) mod did;
 mod gates;
 mod host;
