@@ -15,7 +15,7 @@ use gpuprod_rules::Policy;
 
 /// Judging and decoding together should cost at most so many times decoding.
 const BAR: f64 = 3.0;
-/// It is about 2.6 on a quiet machine, and 3.5 on a busy one. Above this somebody made it worse.
+/// It is 2.4 to 2.8 on a busy machine. Above this somebody made it worse.
 const LIMIT: f64 = 6.0;
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
