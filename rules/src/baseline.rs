@@ -29,6 +29,9 @@ const CLIP: f64 = 4.0;
 const ONSET_Z: f64 = 2.0;
 /// Autocorrelated noise may come to so many times the distance that counts as a deviation, and even alarm.
 const NOISE: f64 = 2.0;
+/// A course that comes to so many times the distance of its first block took as long for that as it had taken from the
+/// median to there.
+const GRADUAL: f64 = 2.0;
 /// So many normal blocks in a row end an episode.
 const NORMAL_BLOCKS: u32 = 3;
 
@@ -60,6 +63,9 @@ pub(crate) struct Track {
     /// How far its first block was from the median.
     #[serde(default)]
     onset_z: f64,
+    /// How long after its onset it came to [`GRADUAL`] times that distance: nothing for an edge.
+    #[serde(default)]
+    grew: Option<Nanos>,
     normal_run: u32,
     /// In which blocks it was out of its normal.
     #[serde(default)]
@@ -83,6 +89,7 @@ impl Track {
             cusum: 0.0,
             onset: None,
             onset_z: 0.0,
+            grew: None,
             normal_run: 0,
             switch: Switch::default(),
         }
@@ -158,7 +165,10 @@ impl Track {
         if self.cusum <= 0.0 {
             self.onset = None;
         } else if z >= ONSET_Z && (self.onset.is_none() || self.begins_anew(before, z, policy)) {
-            (self.onset, self.onset_z) = (Some(start), z);
+            (self.onset, self.onset_z, self.grew) = (Some(start), z, None);
+        }
+        if self.grew.is_none() && z >= GRADUAL * self.onset_z {
+            self.grew = self.onset.map(|onset| start.saturating_sub(onset));
         }
     }
 
@@ -235,7 +245,7 @@ impl Track {
             n: self.blocks(),
             alarm: self.cusum > policy.cusum_alarm,
             onset: self.onset,
-            onset_z: self.onset_z,
+            lead: self.grew.unwrap_or(Nanos(0)),
         })
     }
 }
@@ -250,11 +260,16 @@ pub(crate) struct Deviation {
     pub(crate) n: u32,
     pub(crate) alarm: bool,
     pub(crate) onset: Option<Nanos>,
-    /// How far the first block was from the median.
-    pub(crate) onset_z: f64,
+    /// How long before its onset a course that grew slowly was at the median. None for an edge.
+    pub(crate) lead: Nanos,
 }
 
 impl Deviation {
+    /// Since when it goes the way it went, down in the noise at first.
+    pub(crate) fn began(&self) -> Option<Nanos> {
+        Some(self.onset?.saturating_sub(self.lead))
+    }
+
     pub(crate) fn ratio(&self) -> f64 {
         if self.normal > 0.0 { self.value / self.normal } else { 1.0 }
     }
@@ -319,6 +334,35 @@ mod tests {
         assert!(deviation.alarm);
         assert_eq!(deviation.onset, Some(at(40)));
         assert!((deviation.normal - 1000.0).abs() < 11.0, "the baseline is frozen: {}", deviation.normal);
+    }
+
+    #[test]
+    fn the_beginning_of_a_slow_course_lies_before_its_first_block() {
+        let policy = Policy::default();
+        let second = |seconds| Some(Nanos::from_secs(seconds));
+        // A tenth of a spread a second from block 40 on: it is out of the noise after half a minute.
+        let mut track = Track::new(Worse::Lower, 2.0);
+        fed(&mut track, 0..40, 1000.0);
+        let spread = track.spread();
+        for block in 40..60 {
+            let seconds = gpuprod_snapshot::units::to_f64((block - 40) * 5);
+            track.add((1000.0 - spread * seconds / 10.0) * 5.0, 5.0);
+            track.close(at(block), true, &policy);
+        }
+        let deviation = track.deviation(&policy).unwrap();
+        assert!(deviation.onset >= second(220), "{deviation:?}");
+        assert!((second(200)..=second(210)).contains(&deviation.began()), "{deviation:?}");
+        // An edge began when it began, and so does one after noise that had even alarmed.
+        let mut track = Track::new(Worse::Lower, 2.0);
+        fed(&mut track, 0..40, 1000.0);
+        for block in 40..46 {
+            track.add(1000.0 * 5.0 - 4.0 * spread * 5.0, 5.0);
+            track.close(at(block), true, &policy);
+        }
+        assert_eq!(track.deviation(&policy).unwrap().began(), second(200));
+        assert!(track.deviation(&policy).unwrap().alarm);
+        fed(&mut track, 46..50, 500.0);
+        assert_eq!(track.deviation(&policy).unwrap().began(), second(230));
     }
 
     #[test]

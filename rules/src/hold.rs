@@ -61,6 +61,12 @@ impl Held {
         self.0.iter().any(|(_, active)| active.claim.severity > Severity::Info && active.claim.cause.is_some())
     }
 
+    /// Whether any rule blames this object.
+    pub(crate) fn blames_on(&self, object: &str) -> bool {
+        let mut blamed = self.0.iter().map(|(_, active)| &active.claim);
+        blamed.any(|claim| claim.severity > Severity::Info && claim.cause.is_some() && claim.object == object)
+    }
+
     /// What every rule says, in the order of precedence.
     pub(crate) fn ranked(&self) -> impl Iterator<Item = (RuleId, &Active)> {
         let rules = if self.0.is_empty() { &[] } else { RULES };

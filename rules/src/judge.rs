@@ -141,7 +141,8 @@ impl Judge {
             let mut held = self.holds.take(&unit.id);
             for rule in RULES.iter().filter(|rule| !self.policy.off.contains(&rule.id)) {
                 let active = held.is_active(rule.id);
-                let judge = |tells| (rule.judge)(&View { unit, host: &host, policy: &self.policy, active, tells });
+                let judge =
+                    |tells| (rule.judge)(&View { unit, host: &host, policy: &self.policy, active, held: &held, tells });
                 let mut tells = turned || !held.words(rule.id).is_some_and(|words| spoke.has(rule.id, &words.object));
                 // The node's verdict rests on the fault, and is not overruled by it.
                 let mut outcome = match overruled.filter(|_| rule.id != RuleId::NodeFit) {

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 
 use crate::facts::{HostFacts, UnitFacts};
+use crate::hold::Held;
 use crate::{Cause, Evidence, Holder, Part, Policy, Rejected, RuleId, Severity};
 
 pub(crate) mod allocated_without_process;
@@ -47,11 +48,18 @@ pub struct View<'a> {
     pub(crate) policy: &'a Policy,
     /// Whether this rule is active for this unit: the threshold to stay is lower than the one to enter.
     pub(crate) active: bool,
+    /// What all rules hold against this unit.
+    pub(crate) held: &'a Held,
     /// Whether its words are shown. If not, those that are held already stay, and none need be made.
     pub(crate) tells: bool,
 }
 
 impl View<'_> {
+    /// Whether an object is blamed for this unit already.
+    pub(crate) fn blames(&self, object: &str) -> bool {
+        self.held.blames_on(object)
+    }
+
     /// A sentence, if it is shown.
     pub(crate) fn words(&self, say: impl FnOnce() -> String) -> String {
         if self.tells { say() } else { String::new() }

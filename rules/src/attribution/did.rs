@@ -16,7 +16,8 @@ use crate::baseline::{median, push};
 use crate::facts::peers::is_kin;
 use crate::facts::{Demand, UnitFacts};
 use crate::rule::View;
-use crate::{Policy, State, UnitId, UnitJudgement, entries};
+use crate::signals::StorageSignals;
+use crate::{Cause, Policy, State, UnitId, UnitJudgement, entries};
 
 /// Blocks that are remembered: a little more than five minutes.
 const BLOCKS: usize = 64;
@@ -95,6 +96,12 @@ struct Course {
     blocks: VecDeque<Option<f64>>,
     /// The last blocks without a deficit, however long ago: trouble that lasts leaves no other to compare with.
     good: VecDeque<f64>,
+    /// Whether its loss is put down to something in the block under way, and in which of the last blocks it was: the lowest
+    /// bit is the last.
+    #[serde(default)]
+    told: bool,
+    #[serde(default)]
+    explained: u64,
 }
 
 impl Course {
@@ -102,6 +109,7 @@ impl Course {
         let (sum, count) = core::mem::take(&mut self.open);
         let w = (count > 0).then(|| sum / f64::from(count));
         push(&mut self.blocks, w, BLOCKS);
+        self.explained = (self.explained << 1) | u64::from(core::mem::take(&mut self.told));
         if let Some(w) = w.filter(|w| 1.0 - w < clear) {
             push(&mut self.good, w, GOOD);
         }
@@ -114,6 +122,12 @@ impl Course {
 
     fn ago(&self, blocks: usize) -> Option<f64> {
         self.blocks.len().checked_sub(blocks.checked_add(1)?).and_then(|at| self.blocks.get(at).copied().flatten())
+    }
+
+    /// The same of a control: a block in which its loss has a reason of its own says nothing about the victim's.
+    fn unexplained(&self, blocks: usize) -> Option<f64> {
+        let told = u32::try_from(blocks).ok().and_then(|blocks| self.explained.checked_shr(blocks));
+        self.ago(blocks).filter(|_| told.is_none_or(|told| told & 1 == 0))
     }
 }
 
@@ -156,6 +170,10 @@ impl History {
                 continue;
             }
             let course = self.units.entry(unit.unit.clone()).or_default();
+            course.told |= match unit.state {
+                State::Starved(cause) => cause != Cause::Unexplained,
+                state => state == State::Throttled,
+            };
             if measured {
                 course.open.0 += unit.weight.w.as_fraction();
                 course.open.1 = course.open.1.saturating_add(1);
@@ -217,10 +235,34 @@ pub(crate) fn compare(
 ) -> Option<Did> {
     let host = view.host;
     let unit = view.unit;
-    // Ranks of the victim's own job wait for it: that they lost as much clears nobody.
-    let stranger = |other: &&UnitFacts<'_>| other.id != unit.id && !is_kin(unit, other) && !uses(other, object);
+    // Ranks of the victim's own job wait for it: that they lost as much clears nobody. Nor does a loss that has a reason
+    // of its own.
+    let stranger = |other: &&UnitFacts<'_>| {
+        other.id != unit.id && !is_kin(unit, other) && !uses(other, object) && !has_its_own(view, other)
+    };
     let controls: Vec<&UnitId> = host.units.iter().filter(stranger).map(|other| &other.id).collect();
     host.history.memo.compared(&unit.id, &controls, switch, || host.history.compare(&unit.id, &controls, switch))
+}
+
+/// Whether a unit has trouble that the victim has not: clocks of its workload are held, or something in its own path to its
+/// data answers late. It is asked for what is seen, not for what was found: else two syncs at once would clear each
+/// other before either is blamed.
+fn has_its_own(view: &View<'_>, other: &UnitFacts<'_>) -> bool {
+    let signals = view.host.signals;
+    let late = |track: Option<&StorageSignals>, ratio: f64| {
+        let deviation = track.and_then(|signals| signals.latency.deviation(view.policy));
+        deviation.is_some_and(|latency| latency.alarm && latency.ratio() >= ratio)
+    };
+    let victim = view.unit;
+    let (disk, array) = (view.policy.flooded_await_ratio, view.policy.raid_rebuild_impact.sync_await_ratio);
+    let mut disks = other.work.path.disks.iter().filter(|disk| !victim.work.path.disks.contains(*disk));
+    let mut arrays = other.work.path.arrays.iter().filter(|array| !victim.work.path.arrays.contains(*array));
+    let mut mounts = other.work.mounts.iter().filter(|mount| !victim.work.mounts.contains(*mount));
+    let mut throttled = view.host.units.iter().filter(|unit| unit.throttled && !is_kin(victim, unit));
+    throttled.any(|unit| unit.id == other.id || is_kin(other, unit))
+        || disks.any(|name| late(signals.disks.get(name), disk))
+        || arrays.any(|name| late(signals.arrays.get(name), array))
+        || mounts.any(|name| late(signals.mounts.get(name), disk))
 }
 
 impl History {
@@ -229,10 +271,12 @@ impl History {
         let (mut victim, mut control): (Sides, Sides) = Default::default();
         let own = self.units.get(unit);
         let controls: Vec<&Course> = controls.iter().filter_map(|other| self.units.get(*other)).collect();
-        let mean = |value: &dyn Fn(&Course) -> Option<f64>| {
-            let (sum, count) =
-                controls.iter().filter_map(|other| value(other)).fold((0.0, 0_u32), |(sum, n), w| (sum + w, n + 1));
-            (count > 0).then(|| sum / f64::from(count))
+        // One of several that stumbles is not the node.
+        let mut values = Vec::with_capacity(controls.len());
+        let mut middle = |value: &dyn Fn(&Course) -> Option<f64>| {
+            values.clear();
+            values.extend(controls.iter().filter_map(|other| value(other)));
+            (!values.is_empty()).then(|| median(&mut values))
         };
         for ago in 0..BLOCKS {
             let Some(on) = switch.ago(ago) else { continue };
@@ -241,11 +285,11 @@ impl History {
                 side.extend(value);
             };
             note(&mut victim, own.and_then(|own| own.ago(ago)));
-            note(&mut control, mean(&|other| other.ago(ago)));
+            note(&mut control, middle(&|other| other.unexplained(ago)));
         }
         if victim.1.len() < ENOUGH {
             victim.1 = (0..GOOD).filter_map(|ago| own?.good(ago)).collect();
-            control.1 = (0..GOOD).filter_map(|ago| mean(&|other| other.good(ago))).collect();
+            control.1 = (0..GOOD).filter_map(|ago| middle(&|other| other.good(ago))).collect();
         }
         // What a unit makes is read over some seconds, and blocks of noise count as trouble: while trouble is young, its
         // newest blocks show sooner than all of them that the others lost as much.

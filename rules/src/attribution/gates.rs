@@ -4,7 +4,7 @@
 //! 2. *Saturation*: the resource is beyond its own normal.
 //! 3. *Order and coupling*: it did not begin after the victim's trouble (else it is the consequence), the victim hangs
 //!    on it, and its course goes with the victim's loss (rank correlation, the cause leading by up to two blocks).
-//! 4. *Counterfactual*: units that do not use it did not lose as much.
+//! 4. *Counterfactual*: units that do not use it, and have no trouble of their own, did not lose as much.
 //!
 //! Points: 2 for each point of saturation (0 to 3), 2 for order, 2 for coupling, 3 for the link, 3 for the
 //! counterfactual. Whole numbers, so that the same recording gives the same rank everywhere.
@@ -24,10 +24,8 @@ use crate::{Evidence, Gate, Micro, Part, Rejected};
 
 /// The most points that a candidate can have.
 pub(crate) const MOST: u8 = 16;
-/// A course that came to so many times the distance of its first block grew slowly.
-const GRADUAL: f64 = 3.0;
-/// Its beginning is off by no more than this: half a minute apart is an order again.
-const BLUR: Nanos = Nanos::from_secs(20);
+/// Its beginning is off by no more than this.
+const BLUR: Nanos = Nanos::from_secs(60);
 /// What each gate is worth in the confidence, 1 - product of (1 - p).
 const P_DEVIATION: f64 = 0.3;
 const P_SATURATION: f64 = 0.3;
@@ -42,18 +40,10 @@ pub(crate) fn victim_onset(view: &View<'_>) -> Option<Nanos> {
     view.unit.deviation.and_then(|deviation| deviation.onset).or_else(hungry)
 }
 
-/// How far the beginning of a deviation may be off because it came slowly: as long as its course took from the median to
-/// its first block out of the normal. What begins with an edge is known to the block.
-fn blur(deviation: Option<&Deviation>, now: Nanos) -> Nanos {
-    let Some((deviation, onset)) = deviation.and_then(|deviation| Some((deviation, deviation.onset?))) else {
-        return Nanos(0);
-    };
-    let (first, rest) = (deviation.onset_z, deviation.z - deviation.onset_z);
-    if first <= 0.0 || rest < (GRADUAL - 1.0) * first {
-        return Nanos(0);
-    }
-    let since = now.saturating_sub(onset).as_secs_f64();
-    Nanos::from_secs(gpuprod_snapshot::units::from_f64(since * first / rest).unwrap_or(0)).min(BLUR)
+/// How far the beginning of a deviation may be off because it came slowly: a block of noise may have stood where its course
+/// was still within the noise. What begins with an edge is known to the block.
+fn blur(deviation: Option<&Deviation>) -> Nanos {
+    deviation.map_or(Nanos(0), |deviation| deviation.lead).min(BLUR)
 }
 
 /// Lets a candidate through the gates, or says with numbers at which it failed.
@@ -82,9 +72,12 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
         return Err(reject(saturation.why));
     }
     let ordered = policy.asks(Gate::Order);
-    if let (Some(victim), Some(began), true) = (victim_onset(view), onset, ordered) {
+    // What is blamed already began in time when it was: that a queue comes to rest for a moment, or that something is added
+    // to the loss, makes no consequence of it.
+    let asked = ordered && !view.blames(&object);
+    if let (Some(victim), Some(began), true) = (victim_onset(view), onset, asked) {
         let slack = policy.block_ns.0.saturating_mul(u64::from(policy.order_slack_blocks));
-        let slack = slack.saturating_add(blur(view.unit.deviation.as_ref(), view.host.now).0);
+        let slack = slack.saturating_add(blur(view.unit.deviation.as_ref()).0);
         if began.0 > victim.0.saturating_add(slack) {
             let late = Nanos(began.0.saturating_sub(victim.0)).as_secs_f64();
             let late = Micro::from_f64(late);
@@ -181,31 +174,4 @@ pub(crate) fn rank(view: &View<'_>, candidates: impl IntoIterator<Item = Candida
     }
     verdict.causes.sort_by(|a, b| (b.score, a.cause, &a.object).cmp(&(a.score, b.cause, &b.object)));
     verdict
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_beginning_of_a_slow_course_is_known_less_well() {
-        let second = Nanos::from_secs;
-        let course = |onset_z, z| Deviation {
-            value: 0.0,
-            normal: 1.0,
-            spread: 0.02,
-            z,
-            n: 100,
-            alarm: true,
-            onset: Some(second(100)),
-            onset_z,
-        };
-        // From two spreads to twelve in fifty seconds: ten seconds before, it was at the median.
-        assert_eq!(blur(Some(&course(2.0, 12.0)), second(150)), second(10));
-        assert_eq!(blur(Some(&course(2.0, 12.0)), second(900)), BLUR, "and no more than that, however long it lasts");
-        assert_eq!(blur(Some(&course(12.0, 20.0)), second(150)), Nanos(0), "an edge");
-        assert_eq!(blur(Some(&course(2.0, 5.0)), second(150)), Nanos(0), "not far enough to tell");
-        assert_eq!(blur(Some(&Deviation { onset: None, ..course(2.0, 12.0) }), second(150)), Nanos(0));
-        assert_eq!(blur(None, second(150)), Nanos(0));
-    }
 }

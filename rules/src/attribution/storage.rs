@@ -113,8 +113,8 @@ fn shows(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f
     let in_flight = signals.and_then(|signals| signals.in_flight.deviation(view.policy));
     // The latest of the beginnings: a sync that was harmless at first, latency that rose before any sync, latency
     // that rose because the reader was throttled, before others' requests made a queue.
-    let queued = in_flight.and_then(|in_flight| in_flight.onset);
-    let risen = latency.and_then(|latency| latency.onset);
+    let queued = in_flight.and_then(|in_flight| in_flight.began());
+    let risen = latency.and_then(|latency| latency.began());
     let excess =
         latency.map_or(0.0, |latency| 1.0 - latency.normal / latency.value.max(latency.normal).max(f64::MIN_POSITIVE));
     let waited = view.unit.work.io_some.as_ref().map_or(0.0, |(some, _)| *some);
