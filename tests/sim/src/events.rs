@@ -41,6 +41,8 @@ const VERBS: &[Verb] = &[
         })
     }),
     ("restart", |s, w| s.need_work(w).map(|who| (who.clone(), What::Restart { who }))),
+    // Whoever ends is like whoever restarts, and need not come back.
+    ("exit", |s, w| s.need_work(w).map(|who| (who.clone(), What::Restart { who }))),
     ("hang", hang),
     ("cpu", |s, w| node(crate::node::cpu(s, w))),
     ("memory", |s, w| node(crate::node::memory(s, w))),
@@ -103,7 +105,7 @@ pub(crate) fn at(s: &mut Scenario, words: &mut Words, fault: bool) -> Result<(),
             | What::Restart { .. }
             | What::Node(NodeEvent::Start { .. } | NodeEvent::Flap { .. })
     );
-    if needs_length && until == u64::MAX {
+    if needs_length && verb != "exit" && until == u64::MAX {
         return Err(words.error(format!("`{verb}` needs `for` and how long")));
     }
     let lasts = until.saturating_sub(at);

@@ -29,6 +29,7 @@ mod traffic;
 mod tree;
 mod truth;
 mod twin;
+pub mod vocabulary;
 mod words;
 mod world;
 

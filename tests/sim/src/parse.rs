@@ -7,6 +7,7 @@ use crate::knobs::{knob, knob_names, turn};
 use crate::scenario::{Array, Disk, Gpus, Knobs, Reads, Scenario, Share, Work};
 use crate::template;
 use crate::truth::{Blame, Truth};
+use crate::vocabulary;
 use crate::words::{ParseError, Unit, Words, whole};
 
 /// The largest file that is read.
@@ -39,21 +40,6 @@ const VERBS: &[Verb] = &[
     ("may", |s, w| blame(w).map(|blame| s.may.push(blame))),
     ("effect", |s, w| w.number("the size of the effect", Unit::Fraction).map(|size| s.effect = Some(size))),
     ("silent", silent),
-];
-
-/// States that an author may expect: the labels of the verdict.
-const STATES: &[&str] = &[
-    "faulted",
-    "unknown",
-    "unallocated",
-    "loading",
-    "stalled",
-    "squatted",
-    "throttled",
-    "starved",
-    "productive",
-    "headroom",
-    "idle",
 ];
 
 impl Scenario {
@@ -330,14 +316,14 @@ fn expect(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
     }
     let gpus = words.gpus(s.gpus.count)?;
     let state = words.take("a state")?;
-    if !STATES.contains(&state.as_str()) {
-        return Err(words.error(format!("`{state}` is no state; there are {}", STATES.join(", "))));
-    }
     let cause = if words.peek().is_some_and(|word| !["w", "every"].contains(&word)) {
         Some(words.take("a cause")?)
     } else {
         None
     };
+    if let Some(wrong) = vocabulary::no_state(&state, cause.as_deref()) {
+        return Err(words.error(wrong));
+    }
     let w = if words.skip("w") { Some(words.number("w", Unit::Fraction)?) } else { None };
     let every = if words.skip("every") { Some(words.seconds("how often")?.max(1)) } else { None };
     let truth = |unit: usize, later: u64| Truth {
@@ -360,7 +346,7 @@ fn expect(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
 
 fn blame(words: &mut Words) -> Result<Blame, ParseError> {
     let (from, to) = range(words)?;
-    let cause = words.take("a cause")?;
+    let cause = finding(words)?;
     let object = if words.is_empty() { None } else { Some(words.take("an object")?) };
     Ok(Blame { cause, object, from, to })
 }
@@ -370,7 +356,16 @@ fn silent(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
         s.silent.push("all".into());
     }
     while !words.is_empty() {
-        s.silent.push(words.take("a cause or rule")?);
+        s.silent.push(finding(words)?);
     }
     Ok(())
+}
+
+/// A word by which a finding can be called.
+fn finding(words: &mut Words) -> Result<String, ParseError> {
+    let word = words.take("a cause or rule")?;
+    match vocabulary::unknown(&word) {
+        Some(wrong) => Err(words.error(wrong)),
+        None => Ok(word),
+    }
 }

@@ -284,3 +284,85 @@ fn a_template_makes_one_scenario_per_seed() {
     let begins = gpuprod_snapshot::units::Nanos::from_secs(scenario.events[0].at + 30);
     assert_eq!(scenario.expects[0].from, begins);
 }
+
+/// A word that no finding can say would be a check that never fails.
+#[test]
+fn a_word_that_is_none_is_refused_with_its_line_and_with_those_that_are() {
+    let head = "scenario t\nlength 10m\ngpu 1\njob j gpus 0\n";
+    for (line, right) in [
+        ("expect 1m..2m gpu 0 starved bogus", "storage"),
+        ("expect 1m..2m gpu 0 productive trian", "train"),
+        ("expect 1m..2m gpu 0 idle storage", "w SHARE"),
+        ("expect 1m..2m gpu 0 busy", "productive"),
+        ("blame 1m..2m bogus nvme99", "io_stall"),
+        ("may 1m..2m io_stal", "io_stall"),
+        ("silent io_stal", "io_stall"),
+        ("silent storage io_stal", "io_stall"),
+    ] {
+        let error = Scenario::parse(&format!("{head}{line}\n")).unwrap_err();
+        assert!(error.line == 5 && error.message.contains(right), "{line}: {error}");
+    }
+    for line in [
+        "expect 1m..2m gpu 0 starved background_io w 0.5",
+        "expect 1m..2m gpu 0 productive every 4m",
+        "blame 1m..2m hung_spin anything",
+        "silent critical storage squatter mrqi",
+        "silent",
+    ] {
+        parse(&format!("{head}{line}\n"));
+    }
+}
+
+/// The words are those of the verdicts, read from their text: the generator does not depend on the rules.
+#[test]
+fn the_words_are_those_of_the_verdicts() {
+    let text = include_str!("../../../rules/src/words.rs");
+    let block = |name: &str| -> Vec<&str> {
+        let (_, after) = text.split_once(&format!("    {name} {{")).unwrap();
+        let (own, _) = after.split_once("\n}").unwrap();
+        let code = own.lines().filter(|line| !line.trim_start().starts_with("///"));
+        code.flat_map(|line| line.split('"').skip(1).step_by(2)).collect()
+    };
+    let reasons = |state: &str| crate::vocabulary::STATES.iter().find(|(known, _)| *known == state).unwrap().1.to_vec();
+    let mut rules: Vec<&str> = crate::vocabulary::RULES.iter().map(|(rule, _)| *rule).collect();
+    for (own, name) in [
+        (&mut crate::vocabulary::CAUSES.to_vec(), "Cause"),
+        (&mut rules, "RuleId"),
+        (&mut reasons("faulted"), "Fault"),
+        (&mut reasons("unknown"), "Unknown"),
+        (&mut reasons("loading"), "Loading"),
+        (&mut reasons("productive"), "Progress"),
+    ] {
+        let mut said = block(name);
+        own.sort_unstable();
+        said.sort_unstable();
+        assert_eq!(*own, said, "{name}");
+    }
+}
+
+/// Every word stands in the page that authors read.
+#[test]
+fn the_page_lists_every_word() {
+    let page = include_str!("../../../docs/scenarios.md");
+    let reasons = crate::vocabulary::STATES
+        .iter()
+        .flat_map(|(state, reasons)| [*state].into_iter().chain(reasons.iter().copied()));
+    let rules = crate::vocabulary::RULES
+        .iter()
+        .flat_map(|(rule, variants)| [*rule].into_iter().chain(variants.iter().copied()));
+    for word in reasons.chain(rules) {
+        assert!(page.contains(&format!("`{word}`")), "docs/scenarios.md does not say `{word}`");
+    }
+}
+
+/// A process that exits leaves nothing on the GPU, and need not come back.
+#[test]
+fn who_exits_is_gone_with_its_memory() {
+    let ticks: Vec<Tick> =
+        parse("scenario t\nlength 3m\ngpu 1\njob j gpus 0 mem 70GB\nat 1m exit j\nat 2m end j").ticks().collect();
+    let gpu = |tick: &Tick| tick.gpu.as_ref().unwrap().value.get().unwrap().devices[0].clone();
+    let held = |at: usize| {
+        (gpu(&ticks[at]).processes.get().unwrap().len(), gpu(&ticks[at]).mem_used.copied().unwrap().0 > 1 << 30)
+    };
+    assert_eq!([held(50), held(90), held(150)], [(1, true), (0, false), (1, true)]);
+}

@@ -118,6 +118,8 @@ const NAMES: &[&str] = &[
     "F38_shared_fs_fails",
     "F39_allocated_no_process",
     "F40_steps_slower",
+    "F41_straggler_throttled",
+    "F43_long_contexts",
     "C1_rebuild_and_thermal",
     "C2_load_spike_and_rebuild",
     "C3_storage_after_slowdown",
