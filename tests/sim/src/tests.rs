@@ -313,33 +313,6 @@ fn a_word_that_is_none_is_refused_with_its_line_and_with_those_that_are() {
     }
 }
 
-/// The words are those of the verdicts, read from their text: the generator does not depend on the rules.
-#[test]
-fn the_words_are_those_of_the_verdicts() {
-    let text = include_str!("../../../rules/src/words.rs");
-    let block = |name: &str| -> Vec<&str> {
-        let (_, after) = text.split_once(&format!("    {name} {{")).unwrap();
-        let (own, _) = after.split_once("\n}").unwrap();
-        let code = own.lines().filter(|line| !line.trim_start().starts_with("///"));
-        code.flat_map(|line| line.split('"').skip(1).step_by(2)).collect()
-    };
-    let reasons = |state: &str| crate::vocabulary::STATES.iter().find(|(known, _)| *known == state).unwrap().1.to_vec();
-    let mut rules: Vec<&str> = crate::vocabulary::RULES.iter().map(|(rule, _)| *rule).collect();
-    for (own, name) in [
-        (&mut crate::vocabulary::CAUSES.to_vec(), "Cause"),
-        (&mut rules, "RuleId"),
-        (&mut reasons("faulted"), "Fault"),
-        (&mut reasons("unknown"), "Unknown"),
-        (&mut reasons("loading"), "Loading"),
-        (&mut reasons("productive"), "Progress"),
-    ] {
-        let mut said = block(name);
-        own.sort_unstable();
-        said.sort_unstable();
-        assert_eq!(*own, said, "{name}");
-    }
-}
-
 /// Every word stands in the page that authors read.
 #[test]
 fn the_page_lists_every_word() {

@@ -1,5 +1,5 @@
 //! The words that a scenario may expect, blame or want silent. They are the verdict's; the generator may not know the rules,
-//! so this is a list of its own, and a test compares the two.
+//! so this is a list of its own: a new word of `rules/src/words.rs` is added here too.
 
 /// Every state, and the reasons that it may have.
 pub const STATES: &[(&str, &[&str])] = &[
