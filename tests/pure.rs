@@ -44,6 +44,8 @@ mod report;
 mod resume;
 #[path = "pure/rules_doc.rs"]
 mod rules_doc;
+#[path = "pure/steps.rs"]
+mod steps;
 #[path = "pure/tenants.rs"]
 mod tenants;
 #[path = "pure/top.rs"]

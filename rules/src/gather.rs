@@ -191,7 +191,10 @@ impl<'a> Gather<'a> {
         // What the clock explains nobody else is asked for.
         let w = (weight.w.as_fraction() / (1.0 - slower).max(0.01)).min(1.0);
         let deficit = known && !trainer.evaluates && 1.0 - w >= floor.as_fraction();
-        unit.deficit_since = deficit.then(|| unit.deficit_since.unwrap_or(self.now));
+        // A step after a stop ends no deficit yet: steps that take many times as long look like stops.
+        let resumes = trainer.signals.is_some_and(|steps| steps.resumes(self.now, policy));
+        let since = unit.deficit_since.or_else(|| deficit.then_some(self.now));
+        unit.deficit_since = since.filter(|_| deficit || (resumes && !trainer.evaluates));
         let mut readings = self.readings(unit, believed, signals, work);
         readings.steps = trainer.signals.and_then(|steps| steps.rate(self.now, policy));
         if device.lie.is_some() {
@@ -218,7 +221,9 @@ impl<'a> Gather<'a> {
         let lesson = Lesson { workload, util: block.util, well: sound, full: unit.deficit_since.is_none() };
         unit.own.learn(self.now, lesson, policy);
         let alone = engine.is_none().then(|| silicon_weight.w.as_fraction().min(trainer.exact().unwrap_or(1.0)));
-        let checkpoint = unit.checkpoints.step(self.now, readings.written, alone, policy.io_stall.checkpoint_ns);
+        let blamed = unit.is_starved();
+        let checkpoint =
+            unit.checkpoints.step(self.now, (readings.written, alone), blamed, policy.io_stall.checkpoint_ns);
         let pause = trainer.signals.and_then(|steps| steps.pause(self.now, policy));
         unit.evals.step(self.now, pause, block.evaluates(), unit.checkpoints.writes());
         let ownership = self.ownership(unit, gpu, self.tenancy);

@@ -32,6 +32,9 @@ pub(crate) struct Active {
     #[serde(default)]
     pub(crate) lost: Nanos,
     quiet_since: Option<Nanos>,
+    /// It tells what another rule has named the cause of.
+    #[serde(default)]
+    explained: bool,
 }
 
 /// The instant of a tick.
@@ -103,6 +106,18 @@ impl Held {
         // What blames nobody ends at once; blame must stay away for a while before it is lifted.
         if active.claim.severity == Severity::Info || active.quiet_for(now) >= hold.leave {
             self.0.retain(|(held, _)| *held != rule);
+        }
+    }
+
+    /// Every rule has spoken. What tells of an effect alone is over with the cause that explained it, unless it goes on by
+    /// itself: its longer hold would accuse nobody of what was named before.
+    pub(crate) fn settle(&mut self, (is_effect, names): (fn(RuleId) -> bool, fn(RuleId, &Claim) -> bool)) {
+        let blames = |active: &Active| active.claim.severity > Severity::Info;
+        let named =
+            self.0.iter().any(|(rule, active)| !is_effect(*rule) && blames(active) && names(*rule, &active.claim));
+        self.0.retain(|(_, active)| named || active.current || !active.explained);
+        for (rule, active) in &mut self.0 {
+            active.explained = named && is_effect(*rule);
         }
     }
 }
@@ -222,6 +237,7 @@ impl Active {
             current: true,
             lost: Nanos(0),
             quiet_since: None,
+            explained: false,
         }
     }
 }

@@ -64,6 +64,15 @@ pub(crate) fn charge(holds: &mut Holds, units: &[UnitJudgement], length: Nanos) 
 const EFFECTS: &[RuleId] =
     &[RuleId::BusyButStarved, RuleId::ThroughputRegression, RuleId::LatencyClassViolation, RuleId::HeadroomBreach];
 
+pub(crate) fn is_effect(rule: RuleId) -> bool {
+    EFFECTS.contains(&rule)
+}
+
+/// Whether a rule's claim names the cause. A neighbour may take what has no bucket of its own.
+pub(crate) fn names(rule: RuleId, claim: &Claim) -> bool {
+    named(claim) || rule == RuleId::NoisyNeighbour
+}
+
 fn named(claim: &Claim) -> bool {
     claim.cause.is_some_and(|cause| cause != Cause::Unexplained)
 }
@@ -85,10 +94,8 @@ fn root<'a>(holds: &'a Holds, units: &'a [UnitFacts<'_>], rule: RuleId, unit: &'
     };
     let blames = |rule: RuleId, active: &Active| {
         let claim = &active.claim;
-        // A neighbour may take what has no bucket of its own. A cause that goes away explains what names none, and whoever
-        // waited for its victim, to the end.
-        let names = named(claim) || rule == RuleId::NoisyNeighbour;
-        names
+        // A cause that goes away explains what names none, and whoever waited for its victim, to the end.
+        names(rule, claim)
             && claim.severity > Severity::Info
             && (active.current || lags || !named(own))
             && !(lags && claim.cause == Some(Cause::Peer))

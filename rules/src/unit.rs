@@ -271,6 +271,11 @@ impl Unit {
         matches!(self.state, Some((State::Productive(progress), _)) if !matches!(progress, Progress::Checkpoint | Progress::Eval))
     }
 
+    /// Whether somebody or something named kept it from its work at the tick before.
+    pub(crate) const fn is_starved(&self) -> bool {
+        matches!(self.state, Some((State::Starved(cause), _)) if !matches!(cause, crate::Cause::Unexplained))
+    }
+
     /// The GPU that it is, or is a part of.
     pub(crate) fn device(&self) -> &str {
         &self.gpu.0

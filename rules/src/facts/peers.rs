@@ -12,6 +12,7 @@ use gpuprod_snapshot::units::Nanos;
 use crate::Policy;
 use crate::facts::{Demand, UnitFacts};
 use crate::kin::groups;
+use crate::signals::checkpoints::LONGEST;
 
 /// What a unit is to the others of its workload.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -98,8 +99,11 @@ pub(crate) fn tell(facts: &mut [UnitFacts<'_>], now: Nanos, policy: &Policy) {
             continue;
         }
         let peers = within(facts, &members, now, policy);
+        // Who waits in a collective while a rank of its job writes a checkpoint waits for that.
+        let saves = members.iter().any(|at| facts.get(*at).is_some_and(|unit| unit.checkpoint));
         for (at, peers) in members.into_iter().zip(peers) {
             if let Some(unit) = facts.get_mut(at) {
+                unit.checkpoint |= saves && peers.waits;
                 unit.peers = peers;
             }
         }
@@ -168,8 +172,9 @@ fn laggard(
         found = Some((unit, kind, rank));
     }
     let (unit, kind, rank) = found.ok_or("all ranks wait alike: what they wait for is not on this node")?;
+    // While it writes at that rate it is one, long or not: whether the drive is late is asked elsewhere.
     let writes = unit.usage.writes.since();
-    if unit.checkpoint || writes.is_some_and(|since| now.saturating_sub(since) < policy.io_stall.checkpoint_ns) {
+    if unit.checkpoint || writes.is_some_and(|since| now.saturating_sub(since) < LONGEST) {
         return Err("the rank that the others wait for writes a checkpoint");
     }
     Ok(Laggard { name: unit.name.clone(), kind, util: rank.util, activity: rank.activity, others, age: unit.age })

@@ -101,7 +101,8 @@ fn claim(view: &View<'_>, util: f64) -> Claim {
             // Nobody is woken for a cause that cannot be named.
             severity: Severity::Warn,
             cause: Some(Cause::Unexplained),
-            object: unit.engine.map_or_else(|| unit.name.clone(), |engine| engine.url.clone()),
+            // One workload is one trouble, on however many GPUs.
+            object: unit.engine.or(unit.trainer.page).map_or_else(|| unit.name.clone(), |page| page.url.clone()),
             deficit: unit.weight.w.rest(),
             onset: unit.deficit_since.unwrap_or(view.host.now),
             pressure: Part::ONE,

@@ -1,7 +1,8 @@
 //! Checkpoints: the workload writes in one burst while its GPUs wait for it, and it has done so before.
 //!
 //! The first two bursts prove nothing and are booked as what they look like; from the third on, one like them is
-//! overhead from its beginning. Ranks that spin while another writes belong to the same workload and wait as well.
+//! overhead from its beginning, for half as long again as the longest of them. Ranks that spin while another writes belong
+//! to the same workload and wait as well.
 
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,10 @@ const WAITS: f64 = 0.3;
 const BEFORE: u32 = 2;
 /// A burst may pause for so long.
 const PAUSE: Nanos = Nanos::from_secs(5);
+/// One may take so many times the longest before it.
+const OVER: (u64, u64) = (3, 2);
+/// None takes longer than this, however long those before took.
+pub(crate) const LONGEST: Nanos = Nanos::from_secs(1800);
 
 /// What is known of a unit's bursts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,6 +30,10 @@ pub(crate) struct Checkpoints {
     last: Nanos,
     bytes: f64,
     seen: u32,
+    /// The longest that was seen.
+    longest: Nanos,
+    /// Somebody is blamed while this one goes on.
+    blamed: bool,
 }
 
 impl Checkpoints {
@@ -34,27 +43,37 @@ impl Checkpoints {
     }
 
     /// Takes in a tick: bytes per second that the workload writes, and the productive part of its GPU. Whether this is
-    /// a checkpoint now. Longer than `longest` is none.
-    pub(crate) fn step(&mut self, now: Nanos, written: Option<f64>, w: Option<f64>, longest: Nanos) -> bool {
+    /// a checkpoint now. One longer than `usual` is one if those before it were as long while nobody was to `blame`: a
+    /// drive that is late makes no usual length.
+    pub(crate) fn step(
+        &mut self,
+        now: Nanos,
+        (written, w): (Option<f64>, Option<f64>),
+        blamed: bool,
+        usual: Nanos,
+    ) -> bool {
         let bursts = written.is_some_and(|rate| rate >= RATE) && w.is_some_and(|w| w < WAITS);
         if bursts {
             if self.since.is_none() {
-                (self.since, self.bytes, self.last) = (Some(now), 0.0, now);
+                (self.since, self.bytes, self.last, self.blamed) = (Some(now), 0.0, now, false);
             }
             let seconds = now.saturating_sub(self.last).as_secs_f64();
             self.bytes += written.unwrap_or(0.0) * seconds.min(PAUSE.as_secs_f64());
             self.last = now;
         }
         let Some(since) = self.since else { return false };
+        self.blamed |= blamed;
         if now.saturating_sub(self.last) > PAUSE {
             let length = self.last.saturating_sub(since);
-            if self.bytes >= LEAST && length <= longest {
+            if self.bytes >= LEAST && length <= if self.blamed { usual } else { LONGEST } {
                 self.seen = self.seen.saturating_add(1);
+                self.longest = self.longest.max(length);
             }
             self.since = None;
             return false;
         }
-        self.seen >= BEFORE && w.is_some_and(|w| w < WAITS) && now.saturating_sub(since) <= longest
+        let like = Nanos(self.longest.0.saturating_mul(OVER.0) / OVER.1).min(LONGEST);
+        self.seen >= BEFORE && w.is_some_and(|w| w < WAITS) && now.saturating_sub(since) <= like.max(usual)
     }
 }
 
@@ -62,19 +81,35 @@ impl Checkpoints {
 mod tests {
     use super::*;
 
+    const USUAL: Nanos = Nanos::from_secs(120);
+
+    /// Bursts of so many seconds, ten minutes apart; in each of them, how many seconds were known as a checkpoint.
+    fn recognised(bursts: &[(u64, bool)]) -> alloc::vec::Vec<u64> {
+        let mut checkpoints = Checkpoints::default();
+        let of = |(round, (length, blamed)): (u64, &(u64, bool))| {
+            let tick = |at: u64| {
+                let writes = at >= 10 && at < 10 + length;
+                let (written, w) = if writes { (800e6, 0.0) } else { (0.0, 1.0) };
+                let now = Nanos::from_secs(round * 600 + at);
+                u64::from(checkpoints.step(now, (Some(written), Some(w)), writes && *blamed, USUAL))
+            };
+            (0..600).map(tick).sum()
+        };
+        (0..).zip(bursts).map(of).collect()
+    }
+
     #[test]
     fn the_third_burst_like_two_others_is_a_checkpoint() {
-        let mut checkpoints = Checkpoints::default();
-        let mut recognised = [0; 5];
-        for second in 0..1000_u64 {
-            let (round, at) = (usize::try_from(second / 200).unwrap(), second % 200);
-            // 20 s of writing; in the last round, for three minutes.
-            let writes = at >= 10 && at < if round == 4 { 190 } else { 30 };
-            let (written, w) = if writes { (800e6, 0.0) } else { (0.0, 1.0) };
-            let now = Nanos::from_secs(second);
-            recognised[round] += u64::from(checkpoints.step(now, Some(written), Some(w), Nanos::from_secs(120)));
-        }
-        assert_eq!(recognised, [0, 0, 20, 20, 121], "and no longer than the limit");
+        let short = (20, false);
+        assert_eq!(recognised(&[short, short, short, short, (180, false)]), [0, 0, 20, 20, 121], "up to the limit");
+    }
+
+    #[test]
+    fn a_long_one_is_one_when_those_before_it_were_as_long() {
+        let long = (180, false);
+        assert_eq!(recognised(&[long, long, long, (400, false)]), [0, 0, 180, 269]);
+        // A drive that is late is no usual length.
+        assert_eq!(recognised(&[(20, false), (20, false), (300, true), (300, false)]), [0, 0, 121, 121]);
     }
 
     #[test]
@@ -83,7 +118,7 @@ mod tests {
         for second in 0..600_u64 {
             let writes = second % 60 < 20;
             let written = Some(if writes { 800e6 } else { 0.0 });
-            assert!(!checkpoints.step(Nanos::from_secs(second), written, Some(0.9), Nanos::from_secs(120)));
+            assert!(!checkpoints.step(Nanos::from_secs(second), (written, Some(0.9)), false, USUAL));
         }
     }
 }

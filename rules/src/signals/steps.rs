@@ -18,7 +18,8 @@ use crate::baseline::{Deviation, Track, Worse};
 
 /// The pace of fast steps looks back so far; that of slow ones over one step.
 const TRAIL: Nanos = Nanos::from_secs(10);
-/// Longer than so many normal steps, and than `STILL`, without one is no slow step: the job does not step.
+/// Longer than so many steps like the last one (a normal one at least), and than `STILL`, without one is no slow step: the
+/// job does not step. One that goes on completing steps, however long they take, is slow.
 const STOPPED: f64 = 3.0;
 /// A job that pauses for shorter is not said to have stopped, however short its steps are.
 const STILL: f64 = 5.0;
@@ -60,6 +61,8 @@ pub(crate) struct StepSignals {
     moved: Option<Nanos>,
     /// Seconds per step between the last marks, the newest last.
     last: [Option<f64>; 2],
+    /// Seconds of the step before this one, a stop in it included.
+    took: Option<f64>,
     /// Time of checkpoints and evaluations so far.
     aside: Nanos,
     /// Steps per second.
@@ -85,6 +88,7 @@ impl Default for StepSignals {
             marks: VecDeque::new(),
             moved: None,
             last: [None; 2],
+            took: None,
             aside: Nanos(0),
             pace: Track::new(Worse::Lower, 1.0),
             open: (0.0, 0.0),
@@ -150,6 +154,7 @@ impl StepSignals {
             if let Some(normal) = normal {
                 self.balance += steps / normal;
             }
+            self.took = Some(seconds / steps);
             self.last = [self.last[1], (!stopped).then(|| seconds / steps)];
             if !stopped && seconds > 0.0 {
                 self.learn((steps, seconds), at, lesson.well, policy);
@@ -265,8 +270,7 @@ impl StepSignals {
     /// Whether the step under way takes so much longer than the last and than a normal one that the job may be doing
     /// something else.
     pub(crate) fn is_late(&self, now: Nanos, policy: &Policy) -> bool {
-        let usual = self.step(policy).map(|step| self.last[1].map_or(step, |last| last.max(step)));
-        usual.zip(self.since(now)).is_some_and(|(usual, since)| since >= (PAUSES * usual).max(SHORTEST))
+        self.lasts(now, (PAUSES, SHORTEST), self.usual(policy))
     }
 
     /// Whether a page came lately.
@@ -280,17 +284,27 @@ impl StepSignals {
     }
 
     fn has_stopped(&self, now: Nanos, policy: &Policy) -> bool {
-        self.lasts(now, (STOPPED, STILL), policy)
+        self.lasts(now, (STOPPED, STILL), self.usual(policy))
     }
 
-    /// Whether no step came for so many normal ones, and so many seconds.
-    fn lasts(&self, now: Nanos, (steps, least): (f64, f64), policy: &Policy) -> bool {
-        self.since(now).zip(self.step(policy)).is_some_and(|(since, step)| since >= (steps * step).max(least))
+    /// Seconds that a step takes now: as long as the last one, and a normal one at least.
+    fn usual(&self, policy: &Policy) -> Option<f64> {
+        self.step(policy).map(|step| self.took.map_or(step, |took| took.max(step)))
+    }
+
+    /// Whether no step came for so many of this length, and so many seconds.
+    fn lasts(&self, now: Nanos, (steps, least): (f64, f64), step: Option<f64>) -> bool {
+        self.since(now).zip(step).is_some_and(|(since, step)| since >= (steps * step).max(least))
+    }
+
+    /// Whether it has stepped once since it stopped: what its pace is now, the next step tells.
+    pub(crate) fn resumes(&self, now: Nanos, policy: &Policy) -> bool {
+        self.marks.len() == 1 && self.took.is_some() && !self.has_stopped(now, policy)
     }
 
     /// When it last stepped, how many steps it had, and the seconds of a normal one, once it may be doing something else.
     pub(crate) fn pause(&self, now: Nanos, policy: &Policy) -> Option<(Nanos, u64, f64)> {
-        let pauses = self.is_fresh(now) && self.lasts(now, (PAUSES, SHORTEST), policy);
+        let pauses = self.is_fresh(now) && self.lasts(now, (PAUSES, SHORTEST), self.step(policy));
         Some((self.moved?, self.count?, self.step(policy).filter(|_| pauses)?))
     }
 
@@ -354,7 +368,7 @@ impl StepSignals {
     fn forget(&mut self) {
         self.marks.clear();
         (self.moved, self.open, self.balance, self.w) = (None, (0.0, 0.0), 0.0, None);
-        self.last = [None; 2];
+        (self.last, self.took) = ([None; 2], None);
     }
 
     /// Keeps the own normal and drops the present.
