@@ -249,6 +249,12 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
     let mut suspect = Suspect::default();
     let mut doubted: Vec<&Rc<Work<'_>>> = Vec::new();
     for unit in facts {
+        // Slurm's daemon is an ancestor of every job, and a session's cgroup may hold several: both must be the same.
+        let is_one = |other: &crate::facts::UnitFacts<'_>| {
+            other.work.family.first() == unit.work.family.first() && other.work.ties.cgroup == unit.work.ties.cgroup
+        };
+        let owner = facts.iter().position(is_one).filter(|_| !unit.work.family.is_empty());
+        suspect.owners.extend(unit.gpu.and_then(|gpu| gpu.pci.copied()).zip(owner));
         let blamed = holds.of(&unit.id).blames();
         if (unit.deficit_since.is_some() || blamed || unit.throttled)
             && let Some(engine) = unit.engine

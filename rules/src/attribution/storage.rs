@@ -1,4 +1,4 @@
-//! Candidates for storage: arrays whose sync runs, plain disks, servers.
+//! Candidates for storage: arrays whose sync runs, plain disks, servers of network file systems.
 
 use alloc::format;
 use alloc::string::String;
@@ -38,8 +38,8 @@ struct Shows {
     latency: Option<Deviation>,
 }
 
-/// Arrays whose sync runs, and the disks in the path. While an array syncs, what its members do is the sync: the array
-/// speaks for them, and they are cleared with it.
+/// Arrays whose sync runs, the disks in the path, and the servers whose latency is read. While an array syncs, what its
+/// members do is the sync: the array speaks for them, and they are cleared with it.
 pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = view.host.syncing().map(|(array, _)| of_array(view, array).candidate).collect();
     let spoken_for = |disk: &String| view.host.syncing().any(|(_, disks)| disks.contains(disk));
@@ -51,7 +51,21 @@ pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
         }
         all.push(candidate);
     }
+    all.extend(view.unit.work.mounts.iter().filter_map(|point| server(view, point)));
     all
+}
+
+/// A network file system that the workload has open, when its client counts what it waits.
+fn server(view: &View<'_>, point: &str) -> Option<Candidate> {
+    let signals = view.host.signals.mounts.get(point)?;
+    let mut candidate = shows(view, point, Some(signals), view.policy.disk_await_ratio, false).candidate;
+    candidate.cause = Cause::Network;
+    if !candidate.advice.is_empty() {
+        candidate.advice = format!(
+            "look at the server of {point} and the way to it (`nfsiostat {point}`); other nodes of the same mount should see it too"
+        );
+    }
+    Some(candidate)
 }
 
 /// The gates of an array whose sync is running.

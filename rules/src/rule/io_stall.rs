@@ -5,6 +5,7 @@
 //! reader that is throttled by its own `io.max` waits for a drive that answers as always.
 
 mod kind;
+mod server;
 
 use alloc::format;
 use alloc::string::String;
@@ -31,8 +32,6 @@ const OWN_LIMIT: f64 = 0.8;
 const ALWAYS_BUSY: f64 = 0.95;
 /// Confidence in a device that does not answer at all: nothing has to be compared.
 const STUCK: f64 = 0.9;
-/// Confidence in a server for which only the workload's own waits speak.
-const WAITS_ONLY: f64 = 0.7;
 
 /// What is wrong with a device or a server.
 struct Trouble {
@@ -129,7 +128,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     let mut others = Vec::new();
     let mut worst: Option<Trouble> = None;
-    for result in devices(view).into_iter().chain(unit.work.mounts.iter().map(|point| server(view, point))) {
+    for result in devices(view).into_iter().chain(unit.work.mounts.iter().map(|point| server::trouble(view, point))) {
         match result {
             Ok(trouble) if worst.as_ref().is_none_or(|worst| trouble.confidence > worst.confidence) => {
                 worst = Some(trouble)
@@ -187,6 +186,26 @@ fn devices(view: &View<'_>) -> Vec<Result<Trouble, Rejected>> {
     disks.filter_map(device).collect()
 }
 
+/// So many times its own normal that the clock has no say.
+fn far(view: &View<'_>, signals: &StorageSignals) -> f64 {
+    signals.latency.normal(view.policy).map_or(f64::INFINITY, |normal| normal * view.policy.io_stall.await_far)
+}
+
+/// It is never without a request, and gives little of what it was seen to give.
+fn behind(signals: &StorageSignals) -> bool {
+    let share = signals.throughput.latest().zip(signals.throughput.highest());
+    let slow = share.is_some_and(|(rate, most)| rate / most.max(f64::MIN_POSITIVE) < SLOW);
+    slow && signals.in_flight.latest().is_some_and(|in_flight| in_flight >= ALWAYS_BUSY)
+}
+
+/// The workload's loss is measured against its own pace, and no page of its own tells more: then order and ratio decide, and
+/// no floor in milliseconds is needed.
+fn paced(view: &View<'_>) -> bool {
+    let unit = view.unit;
+    let silent = unit.engine.is_none() && unit.trainer.page.is_none();
+    silent && unit.deviation.as_ref().is_some_and(|deviation| view.active || attribution::deviates(deviation, view))
+}
+
 fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignals) -> Result<Trouble, Rejected> {
     let name = &device.name;
     if let Some(since) = signals.stuck_since {
@@ -199,14 +218,14 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
     } else {
         policy.io_stall.await_ms
     };
-    let far = signals.latency.normal(policy).map_or(f64::INFINITY, |normal| normal * policy.io_stall.await_far);
-    let floor = floor.min(far);
+    let floor = floor.min(far(view, signals));
     let late = signals.latency.latest().is_some_and(|latency| latency >= floor / if view.active { 2.0 } else { 1.0 });
     let in_flight = signals.in_flight.latest().unwrap_or(0.0);
     let full = device.nr_requests.copied().is_some_and(|most| most > 0 && in_flight >= QUEUE_FULL * f64::from(most));
     let (rate, most) = (signals.throughput.latest(), signals.throughput.highest());
     let share = rate.zip(most).map(|(rate, most)| rate / most.max(f64::MIN_POSITIVE));
-    let behind = in_flight >= ALWAYS_BUSY && share.is_some_and(|share| share < SLOW);
+    let behind = behind(signals);
+    let paced = paced(view);
     let others = attribution::others(view, name);
     let background = attribution::flooded(view, name);
     let thrashes = kind::thrashes(view);
@@ -222,7 +241,7 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
         )));
     }
     // Under a neighbour's flood a device need not be late by the clock: the workload waits behind it.
-    if !(late || full || behind || background || view.active) {
+    if !(late || full || behind || background || paced || view.active) {
         return Err(reject(format!(
             "answers in {} ms, below {} ms, with {} requests out: the wait is not the device's (own io.max, locks)",
             Micro::from_f64(signals.latency.latest().unwrap_or(0.0)),
@@ -230,7 +249,7 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
             Micro::from_f64(in_flight)
         )));
     }
-    let ratio = if late { policy.io_stall.await_ratio } else { attribution::ratio(view, name) };
+    let ratio = if late && !paced { policy.io_stall.await_ratio } else { attribution::ratio(view, name) };
     let Blame { object, confidence, pressure, latency, mut evidence } = attribution::gates(view, name, signals, ratio)?;
     evidence
         .extend(others.map(|share| Evidence::plain("of its bytes are not the workload's", name, share * 100.0, "%")));
@@ -258,60 +277,6 @@ fn device_trouble(view: &View<'_>, device: &BlockDevice, signals: &StorageSignal
         pressure,
         confidence,
         evidence,
-    })
-}
-
-/// A network file system that the workload has open.
-fn server(view: &View<'_>, point: &str) -> Result<Trouble, Rejected> {
-    let reject = |why: &str| Rejected { cause: Cause::Network, of: point.into(), why: why.into() };
-    let signals = view.host.signals.mounts.get(point);
-    if let Some(since) = signals.and_then(|signals| signals.stuck_since) {
-        return stuck(view, point, since, Cause::Network, "server_stuck");
-    }
-    let remote = view.unit.usage.waits_remote.since();
-    if let Some(signals) = signals {
-        let late = signals.latency.latest().is_some_and(|latency| latency >= view.policy.io_stall.await_remote_ms);
-        if late || view.active {
-            let blame = attribution::gates(view, point, signals, view.policy.io_stall.await_ratio);
-            if let Ok(Blame { object, confidence, pressure, latency, mut evidence }) = blame {
-                let kind = kind::small(view, point, signals);
-                let more = kind.as_ref().map_or("", |kind| kind.says.as_str());
-                let says = format!(
-                    "the server of {object} answers in {} ms, normal {} ms{more}",
-                    Micro::from_f64(latency.value),
-                    Micro::from_f64(latency.normal)
-                );
-                let variant = kind.as_ref().map_or("server_late", |kind| kind.variant);
-                evidence.extend(kind.into_iter().flat_map(|kind| kind.evidence));
-                return Ok(Trouble {
-                    says,
-                    object,
-                    variant,
-                    cause: Cause::Network,
-                    onset: latency.onset.unwrap_or(view.host.now),
-                    pressure,
-                    confidence,
-                    evidence,
-                });
-            }
-        }
-        if signals.latency.latest().is_some() {
-            return Err(reject("its server answers as it normally does"));
-        }
-    }
-    let since = remote.ok_or_else(|| reject("no thread is blocked in a network file system"))?;
-    if view.unit.work.mounts.len() > 1 && signals.is_none() {
-        return Err(reject("threads wait for a server, and which of several cannot be told"));
-    }
-    Ok(Trouble {
-        object: point.into(),
-        variant: "server_stuck",
-        cause: Cause::Network,
-        onset: since,
-        pressure: Part::ONE,
-        confidence: Part::from_fraction(WAITS_ONLY).min(confidence(view)),
-        says: format!("threads of the workload are blocked in the client of {point}: its server does not answer"),
-        evidence: Vec::new(),
     })
 }
 

@@ -34,12 +34,14 @@ pub(super) const TEXT: Text = Text {
     inputs: "Memory of the workload's processes that no file backs, limit and oom_kill of its cgroup, memory available on the \
              node, memory in use on the GPU, PSI memory.",
     formula: "Over half an hour the slope by Theil and Sen is above zero, a line fits (fit), the last third still grows \
-              (still_grows), and what is left ends within ends_within_ns (host, gpu). A kill is critical for killed_ns \
-              (oom_kill). Threads that wait for memory (wait_some) out of their own normal, before or with a loss of progress, \
+              (still_grows), and what is left ends within ends_within_ns (host, gpu); or the memory of the workload's \
+              processes grew along one line for five minutes and more, and what is left ends sooner than it has \
+              grown (host). A kill is critical for killed_ns (oom_kill). Threads that wait for memory (wait_some) out of their own normal, before or with a loss of progress, \
               for starved_for_ns: cause host_mem (pressure).",
     silent: "Loading, page cache and mapped files, growth that has stopped, growth whose end is far, a drop (it was let go).",
     advice: "Restart the workload before the hour named; look for what it keeps; raise the limit.",
-    blind: "A leak below the noise of half an hour; memory of processes that are not in focus.",
+    blind: "A leak below the noise of half an hour; a buffer that fills most of the room and stops looks like a leak until \
+            then; memory of processes that are not in focus.",
 };
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
@@ -76,7 +78,12 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 }
 
 /// A growth whose end is near, and in how many seconds.
-fn ends(view: &View<'_>, growth: &Growth, left: f64) -> Option<(Trend, f64)> {
+fn ends(view: &View<'_>, growth: &Growth, left: f64, short: bool) -> Option<(Trend, f64)> {
+    far_end(view, growth, left).or_else(|| near_end(view, growth.short().filter(|_| short)?, left))
+}
+
+/// By the trend of half an hour.
+fn far_end(view: &View<'_>, growth: &Growth, left: f64) -> Option<(Trend, f64)> {
     let thresholds = &view.policy.memory_leak;
     let trend = growth.trend()?;
     let grows = trend.slope > 0.0 && trend.late >= trend.slope * thresholds.still_grows.as_fraction();
@@ -86,8 +93,15 @@ fn ends(view: &View<'_>, growth: &Growth, left: f64) -> Option<(Trend, f64)> {
     (grows && trend.fit >= thresholds.fit.as_fraction() && end <= within).then_some((trend, end))
 }
 
+/// By a few minutes: a growth that has taken more than it left is over before half an hour of it is known.
+fn near_end(view: &View<'_>, trend: Trend, left: f64) -> Option<(Trend, f64)> {
+    let end = left.max(0.0) / trend.slope.max(f64::MIN_POSITIVE);
+    let known = view.host.now.saturating_sub(trend.since).as_secs_f64() * if view.active { 1.2 } else { 1.0 };
+    (trend.slope > 0.0 && end <= known).then_some((trend, end))
+}
+
 fn host_leak(view: &View<'_>, path: &str, growth: &Growth) -> Option<Claim> {
-    let last = growth.trend()?.last;
+    let last = growth.trend().or(growth.short())?.last;
     let available = view.host.around.cpu.and_then(|cpu| cpu.mem_available.copied()).map(|bytes| to_f64(bytes.0));
     let of_limit = view.unit.work.ties.mem_limit.map(|limit| limit - last);
     let (left, of) = match (of_limit, available) {
@@ -96,7 +110,7 @@ fn host_leak(view: &View<'_>, path: &str, growth: &Growth) -> Option<Claim> {
         (None, Some(node)) => (node, "of the node"),
         (None, None) => return None,
     };
-    let (trend, end) = ends(view, growth, left)?;
+    let (trend, end) = ends(view, growth, left, true)?;
     Some(leak("host", format!("memory:{path}"), path, (trend, end), left, of))
 }
 
@@ -104,15 +118,17 @@ fn gpu_leak(view: &View<'_>, gpu: &gpuprod_snapshot::gpu::Gpu, growth: &Growth) 
     let reserved = gpu.mem_reserved.copied().map_or(0.0, |bytes| to_f64(bytes.0));
     let left = to_f64(gpu.mem_total.copied()?.0) - reserved - growth.trend()?.last;
     let name = &view.unit.name;
-    let found = ends(view, growth, left)?;
+    // An allocator that caches fills the GPU and stops: only half an hour tells it from a leak.
+    let found = ends(view, growth, left, false)?;
     Some(leak("gpu", format!("memory:{name}"), name, found, left, "of the GPU"))
 }
 
 fn leak(variant: &str, object: String, of: &str, (trend, end): (Trend, f64), left: f64, whose: &str) -> Claim {
     let gigabytes = |bytes: f64| bytes / 1e9;
+    let minutes = trend.points.saturating_sub(1) / 2;
     let evidence = alloc::vec![
-        Evidence::plain("growth over half an hour", of, trend.slope * 3600.0 / 1e9, "GB/h"),
-        Evidence::plain("growth over the last ten minutes", of, trend.late * 3600.0 / 1e9, "GB/h"),
+        Evidence::plain(format!("growth over {minutes} minutes"), of, trend.slope * 3600.0 / 1e9, "GB/h"),
+        Evidence::plain("growth over the last third of them", of, trend.late * 3600.0 / 1e9, "GB/h"),
         Evidence::plain("fit of the line (R²)", of, trend.fit, ""),
         Evidence::plain("memory in use", of, gigabytes(trend.last), "GB"),
         Evidence::plain(format!("memory left {whose}"), of, gigabytes(left), "GB"),

@@ -2,8 +2,10 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use gpuprod_snapshot::Tick;
+use gpuprod_snapshot::topology::PciAddress;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +94,9 @@ pub(crate) struct Suspect {
     /// Cgroups of workloads likewise.
     #[serde(default)]
     pub(crate) workloads: BTreeSet<String>,
+    /// A number for the workload of each GPU, of this tick only: what has the same is one workload.
+    #[serde(default)]
+    pub(crate) owners: Vec<(PciAddress, usize)>,
 }
 
 impl Suspect {
@@ -165,7 +170,7 @@ impl Signals {
 
     fn close(&mut self, start: Nanos, suspect: &Suspect, policy: &Policy) {
         self.devices.close(start, policy);
-        self.pcie.close(start, suspect.engines.is_empty() && suspect.workloads.is_empty(), policy);
+        self.pcie.close(start, suspect.engines.is_empty() && suspect.workloads.is_empty(), &suspect.owners, policy);
         self.node.close(start, suspect, policy);
         self.host.close(start, suspect, policy);
         for (url, engine) in &mut self.engines {

@@ -15,6 +15,13 @@ use crate::baseline::median;
 const EVERY: Nanos = Nanos::from_secs(30);
 /// Points that are kept: half an hour of them.
 const POINTS: usize = 61;
+/// Shorter ends of the series that are looked at too, the longest first: 20, 14, 10, 7 and 5 minutes.
+const SHORT: [usize; 5] = [41, 29, 21, 15, 11];
+/// What has not grown by this share in such an end is not looked at closely.
+const GROWN: f64 = 0.05;
+/// So well a line must fit, and so much of its slope the last third must have, for an end to be one growth.
+const ONE_LINE: f64 = 0.95;
+const GOES_ON: f64 = 0.5;
 /// After a hole of so long a series begins anew.
 const HOLE: Nanos = Nanos::from_secs(120);
 /// What falls by this share was let go: the series begins anew.
@@ -25,9 +32,11 @@ const FALLS: f64 = 0.2;
 pub(crate) struct Growth {
     points: VecDeque<(Nanos, f64)>,
     trend: Option<Trend>,
+    #[serde(default)]
+    short: Option<Trend>,
 }
 
-/// How a full series grows.
+/// How a series grows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trend {
     /// Per second.
@@ -63,12 +72,21 @@ impl Growth {
             self.points.pop_front();
         }
         self.points.push_back((now, value));
-        self.trend = self.measure();
+        self.trend = self.measure(POINTS);
+        self.short = SHORT
+            .iter()
+            .filter_map(|points| self.measure(*points))
+            .find(|trend| trend.fit >= ONE_LINE && trend.late >= trend.slope * GOES_ON);
     }
 
     /// The trend of half an hour; none before that, or when nothing grew.
     pub(crate) fn trend(&self) -> Option<Trend> {
         self.trend
+    }
+
+    /// The trend of the longest of the last minutes in which it grew along one line, five at least.
+    pub(crate) fn short(&self) -> Option<Trend> {
+        self.short
     }
 
     /// Minutes that are known.
@@ -83,13 +101,19 @@ impl Growth {
         self.points.len() >= POINTS
     }
 
-    fn measure(&self) -> Option<Trend> {
-        let ((since, first), (_, last)) = (*self.points.front()?, *self.points.back()?);
-        if !self.is_full() || last <= first {
+    /// The trend of the last so many points; none when there are fewer, or when nothing grew.
+    fn measure(&self, most: usize) -> Option<Trend> {
+        let skipped = self.points.len().checked_sub(most)?;
+        let ((since, first), (_, last)) = (*self.points.get(skipped)?, *self.points.back()?);
+        if last <= first || (most < POINTS && last - first < last * GROWN) {
             return None;
         }
-        let points: Vec<(f64, f64)> =
-            self.points.iter().map(|(at, value)| (at.saturating_sub(since).as_secs_f64(), *value)).collect();
+        let points: Vec<(f64, f64)> = self
+            .points
+            .iter()
+            .skip(skipped)
+            .map(|(at, value)| (at.saturating_sub(since).as_secs_f64(), *value))
+            .collect();
         let slope = theil_sen(&points);
         let late = theil_sen(points.get(points.len() / 3 * 2..).unwrap_or_default());
         let fit = fit(&points, slope);
@@ -144,6 +168,18 @@ mod tests {
         assert!(filled.late.abs() < 1e-9, "{filled:?}");
         assert_eq!(fed((0..60_u32).map(f64::from)).trend(), None);
         assert_eq!(fed((0..61_u32).map(|_| 7.0)).trend(), None, "nothing grew");
+    }
+
+    #[test]
+    fn an_end_that_grows_along_one_line_is_told_after_five_minutes() {
+        let leak = |minutes: u32| fed((0..20 + 2 * minutes).map(|n| 30e9 + f64::from(n.saturating_sub(19)) * 1.8e9));
+        assert_eq!(leak(1).short(), None);
+        let five = leak(5).short().unwrap();
+        assert!((five.slope / 60e6 - 1.0).abs() < 0.1 && five.since >= Nanos::from_secs(10 * 30), "{five:?}");
+        assert!(leak(12).short().is_some_and(|trend| trend.points >= 21 && (trend.slope / 60e6 - 1.0).abs() < 0.1));
+        // A buffer that is full, and one that grows by little.
+        assert_eq!(fed((0..60_u32).map(|n| 30e9 + f64::from(n.min(30)) * 1.8e9)).short(), None);
+        assert_eq!(fed((0..60_u32).map(|n| 30e9 + f64::from(n) * 20e6)).short(), None);
     }
 
     #[test]

@@ -156,7 +156,7 @@ impl PcieSignals {
     }
 
     /// Ends the block that began at `start`.
-    pub(crate) fn close(&mut self, start: Nanos, calm: bool, policy: &Policy) {
+    pub(crate) fn close(&mut self, start: Nanos, calm: bool, owners: &[(PciAddress, usize)], policy: &Policy) {
         for board in self.boards.values_mut() {
             board.received.close(start, calm, policy);
             board.sent.close(start, calm, policy);
@@ -168,7 +168,7 @@ impl PcieSignals {
             };
         }
         for uplink in self.uplinks.values_mut() {
-            uplink.close(start, calm, policy);
+            uplink.close(start, calm, owners, policy);
         }
     }
 

@@ -77,6 +77,13 @@ fn follow(quantile: f64, value: f64, first: bool) -> f64 {
     }
 }
 
+/// The workload that has a GPU to itself.
+fn owner(owners: &[(PciAddress, usize)], address: PciAddress) -> Option<usize> {
+    let mut own = owners.iter().filter(|(at, _)| at.same_slot(address)).map(|(_, owner)| *owner);
+    let first = own.next()?;
+    own.all(|other| other == first).then_some(first)
+}
+
 impl Default for Uplink {
     fn default() -> Self {
         Self {
@@ -102,7 +109,8 @@ impl Uplink {
         }
     }
 
-    pub(super) fn close(&mut self, start: Nanos, calm: bool, policy: &Policy) {
+    /// Ends the block that began at `start`. GPUs of one workload count as one: a second GPU of the job is never quiet.
+    pub(super) fn close(&mut self, start: Nanos, calm: bool, owners: &[(PciAddress, usize)], policy: &Policy) {
         for member in self.members.values_mut() {
             let (moved, seconds) = (core::mem::take(&mut member.moved), core::mem::take(&mut member.seconds));
             member.rate = (seconds >= 2.0).then(|| (moved.0 / seconds, moved.1 / seconds));
@@ -117,15 +125,39 @@ impl Uplink {
         let full = self.used >= policy.shared_uplink_contention.used.as_fraction();
         self.full_since = full.then(|| self.full_since.unwrap_or(start));
         let quiet = self.capacity * ALONE;
-        for member in self.members.values_mut() {
+        let crowds: Vec<(Option<usize>, (f64, f64), bool)> = self
+            .members
+            .iter()
+            .map(|(address, member)| {
+                (owner(owners, *address), member.rate.unwrap_or_default(), self.squeezes(member, policy))
+            })
+            .collect();
+        for (place, member) in self.members.values_mut().enumerate() {
             let Some((to, from)) = member.rate else { continue };
-            let others = (down - to).max(up - from);
-            if others <= quiet && to.max(from) >= self.capacity * COUNTS {
+            let own = crowds.get(place).and_then(|(owner, ..)| *owner);
+            let others = crowds
+                .iter()
+                .enumerate()
+                .filter(|(other, (owner, ..))| *other != place && (own.is_none() || *owner != own));
+            let (others_down, others_up, squeezed) = others.fold((0.0, 0.0, false), |sum, (_, (_, rate, squeezed))| {
+                (sum.0 + rate.0, sum.1 + rate.1, sum.2 || *squeezed)
+            });
+            if f64::max(others_down, others_up) <= quiet && !squeezed && to.max(from) >= self.capacity * COUNTS {
                 let first = member.blocks == 0;
                 member.alone = (follow(member.alone.0, to, first), follow(member.alone.1, from, first));
                 member.blocks = member.blocks.saturating_add(1);
             }
         }
+    }
+
+    /// Whether a device that moves little does so because the link is full: it is not quiet then, and whoever fills the link
+    /// is not alone.
+    fn squeezes(&self, member: &Member, policy: &Policy) -> bool {
+        let pick = |(to, from): (f64, f64)| if self.down { to } else { from };
+        let (rate, alone) = (member.rate.map_or(0.0, pick), pick(member.alone));
+        let limit = 1.0 - policy.shared_uplink_contention.squeezed.as_fraction();
+        let known = member.blocks >= policy.baseline_min_blocks;
+        self.full_since.is_some() && known && rate > alone * ALONE && rate <= alone * limit
     }
 
     pub(super) fn rest(&mut self) {
@@ -276,7 +308,7 @@ mod tests {
         let mut block = |number: u64, one: f64, other: f64| {
             uplink.add(at(10), (one * 5e9, 0.0), 5.0);
             uplink.add(at(11), (other * 5e9, 0.0), 5.0);
-            uplink.close(Nanos::from_secs(number * 5), true, &policy);
+            uplink.close(Nanos::from_secs(number * 5), true, &[], &policy);
             let of = |bus| uplink.members.get(&at(bus)).map(|member| (member.alone.0 / 1e9, member.blocks)).unwrap();
             (of(10), of(11), uplink.full_since)
         };
@@ -290,6 +322,33 @@ mod tests {
         assert!(libm::fabs(alone - 12.0) < 0.01 && blocks == 31);
         assert_eq!(block(32, 6.0, 22.0).2, Some(Nanos::from_secs(31 * 5)));
         assert_eq!(block(33, 6.0, 0.0).2, None);
+    }
+
+    #[test]
+    fn gpus_of_one_workload_count_as_one_and_a_squeezed_device_is_not_quiet() {
+        let mut signals = found(tree());
+        let policy = Policy::default();
+        let uplink = signals.uplinks.get_mut(&at(2)).unwrap();
+        let mut block = |number: u64, rates: [f64; 3], owners: &[(PciAddress, usize)]| {
+            for (bus, rate) in [10, 11, 20].into_iter().zip(rates) {
+                uplink.add(at(bus), (rate * 5e9, 0.0), 5.0);
+            }
+            uplink.close(Nanos::from_secs(number * 5), true, owners, &policy);
+            [10, 11, 20].map(|bus| uplink.members.get(&at(bus)).map_or(0, |member| member.blocks))
+        };
+        let (one, two) = ([(at(10), 7), (at(11), 7)], [(at(10), 7), (at(11), 8)]);
+        for number in 0..10 {
+            let _ = block(number, [8.0, 8.0, 0.1], &two);
+        }
+        assert_eq!(block(10, [8.0, 8.0, 0.1], &two), [0, 0, 0], "two jobs are never alone");
+        for number in 11..111 {
+            let _ = block(number, [4.0, 4.0, 0.1], &one);
+        }
+        assert_eq!(block(111, [4.0, 4.0, 0.1], &one), [101, 101, 0]);
+        // The drive fills the link, and what the GPUs still move is little: it is not alone for that.
+        assert_eq!(block(112, [1.4, 1.4, 27.0], &one), [101, 101, 0]);
+        // They rest: now it is.
+        assert_eq!(block(113, [0.0, 0.0, 27.0], &one), [101, 101, 1]);
     }
 
     #[test]
