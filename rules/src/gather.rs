@@ -215,11 +215,19 @@ impl<'a> Gather<'a> {
         let (open, block, well) =
             (unit.usage.opened(), unit.usage.block, unit.is_well() && unit.deficit_since.is_none());
         let workload = work.number;
+        let ill = self.looks_ill(unit, silicon, believed.filter(|_| !mig), &work.path, policy);
+        let doubt = unit.doubts(ill, workload, self.now);
+        // Its own pace is what a unit has longest: once that is known, a bad hour is a bad hour.
+        let well = well && !(doubt && !unit.own.is_known(policy));
         unit.power.learn(open, &block, workload, well);
         unit.activity.learn(open, &block, workload, well, policy);
         let sound = unit.is_well() && device.conflict.is_none();
-        let lesson = Lesson { workload, util: block.util, well: sound, full: unit.deficit_since.is_none() };
+        let full = unit.deficit_since.is_none() && !(doubt && !unit.own.is_known(policy));
+        let lesson = Lesson { workload, util: block.util, well: sound, full };
         unit.own.learn(self.now, lesson, policy);
+        if engine.is_some() {
+            unit.silicon.step(self.now, (silicon, believed.filter(|_| !mig)), lesson, policy);
+        }
         let alone = engine.is_none().then(|| silicon_weight.w.as_fraction().min(trainer.exact().unwrap_or(1.0)));
         let blamed = unit.is_starved();
         let checkpoint =
@@ -246,6 +254,8 @@ impl<'a> Gather<'a> {
             trainer: Trainer { evaluates: unit.evals.on(), ..trainer },
             exact,
             slower,
+            silicon: engine.and_then(|_| unit.silicon.ratio(policy)),
+            doubt,
             deficit_since: unit.deficit_since,
             work: Rc::clone(work),
             throttled,

@@ -17,7 +17,8 @@ use crate::gather::Gather;
 use crate::hold::{Active, Holds, Now};
 use crate::node::Node;
 use crate::rule::{Outcome, RULES, View};
-use crate::signals::{Signals, Suspect};
+use crate::signals::steps::StepSignals;
+use crate::signals::{EngineSignals, Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
 use crate::{
@@ -198,7 +199,7 @@ impl Judge {
         });
         let mut units = settle(units, &self.window, &mut self.units, now, &self.policy);
         externality::note(&gather, &facts, &self.holds, &mut units);
-        self.suspect = suspect(&facts, &host, &self.holds);
+        self.suspect = suspect(&facts, &host, &self.holds, &self.policy);
         merge::charge(&mut self.holds, &units, self.history.step());
         let (findings, probes) = (merge::findings(&self.holds, &facts), probes(&self.window));
         self.history.add(&units, &facts);
@@ -245,7 +246,7 @@ fn is_fault(rule: RuleId, held: &Active) -> bool {
 const DOUBT: Nanos = Nanos::from_secs(600);
 
 /// What may not be learnt from now: a baseline must not drink from the trouble that it is to recognise.
-fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &Holds) -> Suspect {
+fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &Holds, policy: &Policy) -> Suspect {
     let mut suspect = Suspect::default();
     let mut doubted: Vec<&Rc<Work<'_>>> = Vec::new();
     for unit in facts {
@@ -256,19 +257,26 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         let owner = facts.iter().position(is_one).filter(|_| !unit.work.family.is_empty());
         suspect.owners.extend(unit.gpu.and_then(|gpu| gpu.pci.copied()).zip(owner));
         let blamed = holds.of(&unit.id).blames();
-        if (unit.deficit_since.is_some() || blamed || unit.throttled)
+        let min = policy.baseline_min_blocks;
+        let doubt = |blocks: Option<u32>| unit.doubt && blocks.is_none_or(|blocks| blocks < min);
+        if (unit.deficit_since.is_some() || blamed || unit.throttled || doubt(unit.signals.map(EngineSignals::blocks)))
             && let Some(engine) = unit.engine
         {
             suspect.engines.insert(engine.url.clone());
         }
         if let Some(page) = unit.trainer.page {
-            let well = unit.deficit_since.is_none() && !blamed && !unit.throttled && unit.trainer.steps();
+            let doubt = doubt(unit.trainer.signals.map(StepSignals::blocks));
+            let well = unit.deficit_since.is_none() && !blamed && !unit.throttled && !doubt && unit.trainer.steps();
             let lesson = unit.trainer.lesson(unit.work.number, well, unit.checkpoint);
             suspect.steps.entry(page.url.clone()).and_modify(|all| all.meet(lesson)).or_insert(lesson);
         }
         if let (Some(engine), Some(util)) = (unit.engine, unit.usage.block.util) {
             let busy = suspect.busy.entry(engine.url.clone()).or_default();
             *busy = busy.max(util);
+        }
+        if let (Some(engine), Some(ratio)) = (unit.engine, unit.silicon) {
+            let silicon = suspect.silicon.entry(engine.url.clone()).or_default();
+            *silicon = silicon.max(ratio);
         }
         if unit.deficit_since.is_some() || blamed || unit.usage.hungry.since().is_some() {
             suspect.workloads.extend(unit.work.ties.cgroup.clone());

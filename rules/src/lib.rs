@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod attribution;
 mod baseline;
+mod doubt;
 mod entries;
 mod externality;
 mod facts;

@@ -28,6 +28,7 @@ use crate::signals::device::{Errors, Lie};
 use crate::signals::evals::Evals;
 use crate::signals::own::Own;
 use crate::signals::sharing::Sharing;
+use crate::signals::silicon::Silicon;
 use crate::usage::{Readings, Spell, Usage};
 use crate::{Fault, Policy, Progress, State, UnitId, entries, weight};
 
@@ -67,6 +68,12 @@ pub(crate) struct Unit {
     /// Its own pace, where no page tells its progress.
     #[serde(default)]
     pub(crate) own: Own,
+    /// The pace of its silicon below an engine.
+    #[serde(default)]
+    pub(crate) silicon: Silicon,
+    /// Since when it has looked ill before it was ever known to be well, and with which workload.
+    #[serde(default)]
+    pub(crate) doubt: Option<(Option<u64>, Nanos)>,
     #[serde(default)]
     pub(crate) activity: Activity,
     #[serde(default)]
@@ -166,6 +173,8 @@ impl Units {
                 activity: Activity::default(),
                 sharing: Sharing::default(),
                 own: Own::default(),
+                silicon: Silicon::default(),
+                doubt: None,
                 checkpoints: Checkpoints::default(),
                 evals: Evals::default(),
                 deficit_since: None,

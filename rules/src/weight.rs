@@ -62,13 +62,25 @@ pub(crate) fn gpm(gpm: &Gpm, own: References) -> Option<f64> {
 /// more than one.
 pub(crate) fn pace(silicon: Option<&Gpm>, gpu: Option<&Gpu>) -> Option<(WeightSource, f64)> {
     let activity = silicon.and_then(|silicon| gpm(silicon, References::default()));
-    let watts = || {
-        let gpu = gpu?;
-        let (util, power) = (utilization(gpu)?, milliwatts(&gpu.power)?);
-        let limit = milliwatts(&gpu.power_limit).filter(|limit| *limit > 0.0)?;
-        Some(util * (power / limit - POWER_CONTEXT).max(0.0) / (POWER_BUSY - POWER_CONTEXT))
-    };
-    activity.map(|pace| (WeightSource::Gpm, pace)).or_else(|| watts().map(|pace| (WeightSource::Proxy, pace)))
+    activity.map(|pace| (WeightSource::Gpm, pace)).or_else(|| watts(gpu?).map(|pace| (WeightSource::Proxy, pace)))
+}
+
+/// The same of tensor cores and of DRAM apart; utilization times power in the place of both.
+pub(crate) fn intensities(silicon: Option<&Gpm>, gpu: Option<&Gpu>) -> [Option<(WeightSource, f64)>; 2] {
+    let read = |reading: fn(&Gpm) -> Option<f64>, busy: f64| silicon.and_then(reading).map(|part| part / busy);
+    let tensor = read(|gpm| gpm.tensor.copied().map(|part| part.as_fraction()), TENSOR_BUSY);
+    let dram = read(|gpm| gpm.dram.copied().map(|part| part.as_fraction()), DRAM_BUSY);
+    if tensor.is_none() && dram.is_none() {
+        return [gpu.and_then(watts).map(|pace| (WeightSource::Proxy, pace)), None];
+    }
+    [tensor, dram].map(|part| part.map(|part| (WeightSource::Gpm, part)))
+}
+
+/// Utilization times power above context, as a part of its prior.
+fn watts(gpu: &Gpu) -> Option<f64> {
+    let (util, power) = (utilization(gpu)?, milliwatts(&gpu.power)?);
+    let limit = milliwatts(&gpu.power_limit).filter(|limit| *limit > 0.0)?;
+    Some(util * (power / limit - POWER_CONTEXT).max(0.0) / (POWER_BUSY - POWER_CONTEXT))
 }
 
 fn utilization(gpu: &Gpu) -> Option<f64> {

@@ -63,6 +63,10 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) exact: Option<f64>,
     /// Part of its clock that is held back.
     pub(crate) slower: f64,
+    /// How hard the silicon below its engine works, as a part of its own normal.
+    pub(crate) silicon: Option<f64>,
+    /// It does less than a busy GPU does and something around it may be why, and its normal is not learnt yet.
+    pub(crate) doubt: bool,
     /// The deficit has been above the threshold since.
     pub(crate) deficit_since: Option<Nanos>,
     pub(crate) throttled: bool,

@@ -35,7 +35,7 @@ pub(super) const TEXT: Text = Text {
             and faster when clients send again or work is done twice.",
     inputs: "Running, waiting and finished requests of the engine's page, second by second over two minutes.",
     formula: "The queue grows for certain (Mann-Kendall, ties corrected, p < .01; Theil-Sen slope above zero), by growth and \
-              growth_share, more comes than finishes, and the queue takes longer than drain_ns. accelerating: the slope of the \
+              growth_share, in the second minute too (half of the whole slope), more comes than finishes, and the queue takes longer than drain_ns. accelerating: the slope of the \
               second minute is twice the first's, the logarithm is the straighter line (log_fit), and arrivals grew by push; \
               else linear. mrqi: accelerating with a full KV cache. Ends after clear_ns without growth.",
     silent: "A rush that is served in time, and a queue that grows because the engine was slowed down (told as information).",
@@ -56,7 +56,9 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let share = i64::try_from(u64::from(rule.growth_share.0)).unwrap_or(0);
     let least = i64::try_from(rule.growth).unwrap_or(i64::MAX).max(trend.began.saturating_mul(share) / 1_000_000);
     let more = trend.came.0.0.saturating_add(trend.came.1.0) > trend.finished.0.0.saturating_add(trend.finished.1.0);
-    let grows = trend.certain && trend.slope > 0 && trend.growth >= least && more;
+    // It grows still: a step that is over is no growth.
+    let goes_on = trend.halves.1.saturating_mul(2) >= trend.slope;
+    let grows = trend.certain && trend.slope > 0 && goes_on && trend.growth >= least && more;
     let stays = view.active && trend.slope > 0 && trend.growth > 0;
     if !grows && !stays {
         return Outcome::Silent;

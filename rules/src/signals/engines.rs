@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exact::Exact;
 use super::work::{Prefix, work};
-use super::{ENOUGH_SECONDS, Signals};
+use super::{ENOUGH_SECONDS, Signals, Suspect};
 use crate::baseline::{Track, Worse};
 use crate::window::Window;
 use crate::{Policy, entries};
@@ -50,7 +50,7 @@ pub(crate) struct EngineSignals {
 }
 
 impl Signals {
-    pub(super) fn engines(&mut self, window: &Window, policy: &Policy) {
+    pub(super) fn engines(&mut self, window: &Window, suspect: &Suspect, policy: &Policy) {
         let Some((old, new, _)) = window.pair(|tick| &tick.engine) else {
             return;
         };
@@ -59,7 +59,7 @@ impl Signals {
                 continue;
             };
             let signals = self.engines.entry(engine.url.clone()).or_insert_with(EngineSignals::new);
-            signals.step(before, engine, policy);
+            signals.step(before, engine, suspect.silicon.get(&engine.url).copied(), policy);
             self.load.entry(engine.url.clone()).or_default().step(before, engine, signals.computed(), policy);
         }
     }
@@ -98,7 +98,8 @@ impl EngineSignals {
 
     /// What stands in for the normal of a batch size that has none: that of the nearest one. A step of fewer sequences
     /// takes as long (decode is bound by memory), so that fewer of them make less in proportion, unless the GPU pauses.
-    fn neighbour(&self, running: u64, policy: &Policy) -> Option<f64> {
+    /// Also whether the batch is larger than that one.
+    fn neighbour(&self, running: u64, policy: &Policy) -> Option<(f64, bool)> {
         let batch = running.checked_ilog2()?;
         let known = self
             .reference
@@ -106,10 +107,10 @@ impl EngineSignals {
             .filter_map(|(batch, track)| Some((*batch, track.normal(policy).filter(|normal| *normal > 0.0)?)));
         let (at, normal) = known.min_by_key(|(known, _)| (known.abs_diff(batch), core::cmp::Reverse(*known)))?;
         if at < batch || self.pauses {
-            return Some(normal);
+            return Some((normal, at < batch));
         }
         let sequences = 1.5 * to_f64(1_u64.checked_shl(at).unwrap_or(u64::MAX));
-        Some(normal * (to_f64(running) / sequences).min(1.0))
+        Some((normal * (to_f64(running) / sequences).min(1.0), false))
     }
 
     /// Its progress is measured against another batch size: nobody is blamed on that.
@@ -136,7 +137,8 @@ impl EngineSignals {
         self.exact.book(now, fresh);
     }
 
-    fn step(&mut self, before: &Engine, after: &Engine, policy: &Policy) {
+    /// `silicon`: how hard its silicon works, as a part of its normal.
+    fn step(&mut self, before: &Engine, after: &Engine, silicon: Option<f64>, policy: &Policy) {
         let model = after.model.get().cloned();
         if model.is_some() && self.model != model {
             // Another model has another normal.
@@ -165,11 +167,15 @@ impl EngineSignals {
             reference.normal(policy).filter(|normal| *normal > 0.0).map(|normal| rate / normal)
         });
         let guess = running.filter(|_| ratio.is_none()).and_then(|running| self.neighbour(running, policy));
-        self.guessed = guess.is_some();
+        // A batch that grew beyond all that was seen, over silicon that does less in the same time: it grew because the
+        // engine is slow, and how slow its silicon says.
+        let slow = silicon.filter(|silicon| *silicon < 1.0 && guess.is_some_and(|(_, larger)| larger));
+        let ratio = ratio.or(slow);
+        self.guessed = ratio.is_none() && guess.is_some();
         if let Some(ratio) = ratio {
             self.ratio.add(ratio * seconds, seconds);
         }
-        let ratio = ratio.or_else(|| guess.map(|normal| rate / normal));
+        let ratio = ratio.or_else(|| guess.map(|(normal, _)| rate / normal));
         self.exact.page(ratio, seconds, self.ratio.spread());
         self.trail.push_back((after.at, seconds, ratio, work));
     }

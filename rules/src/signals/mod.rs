@@ -27,6 +27,7 @@ pub(crate) mod node;
 pub(crate) mod own;
 pub(crate) mod pcie;
 pub(crate) mod sharing;
+pub(crate) mod silicon;
 pub(crate) mod steps;
 mod storage;
 mod work;
@@ -88,6 +89,9 @@ pub(crate) struct Suspect {
     /// Utilization of the busiest GPU of an engine in the last block.
     #[serde(default)]
     pub(crate) busy: BTreeMap<String, f64>,
+    /// Intensity of the silicon of an engine at the last tick, as a part of its own normal.
+    #[serde(default)]
+    pub(crate) silicon: BTreeMap<String, f64>,
     /// Training jobs that count their steps: whether they may be learnt from.
     #[serde(default)]
     pub(crate) steps: BTreeMap<String, steps::Lesson>,
@@ -121,7 +125,7 @@ impl Signals {
         self.devices.update(window, tick, policy);
         self.pcie.update(window, tick);
         if tick.engine.is_some() {
-            self.engines(window, policy);
+            self.engines(window, suspect, policy);
             self.trainers(window, suspect, policy);
         }
         let now = tick.stamp.boottime;

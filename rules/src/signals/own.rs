@@ -129,6 +129,11 @@ impl Own {
         self.pace.normal(policy).filter(|normal| *normal >= LEAST)
     }
 
+    /// Whether there is a normal.
+    pub(crate) fn is_known(&self, policy: &Policy) -> bool {
+        self.pace.mature(policy)
+    }
+
     /// Ordinary scatter, as a part of the normal.
     fn scatter(&self, policy: &Policy) -> f64 {
         let normal = self.pace.normal(policy).unwrap_or(0.0);

@@ -120,6 +120,7 @@ const NAMES: &[&str] = &[
     "F40_steps_slower",
     "F41_straggler_throttled",
     "F43_long_contexts",
+    "F44_traffic_rebuild",
     "C1_rebuild_and_thermal",
     "C2_load_spike_and_rebuild",
     "C3_storage_after_slowdown",
