@@ -31,9 +31,6 @@ use crate::window::Window;
 use crate::{Policy, UnitId, Weight, WeightSource, weight};
 use crate::{holders, kin};
 
-/// Processes of a workload that are remembered while nobody lists them.
-const MOST_REMEMBERED: usize = 64;
-
 /// The readings of this tick that facts are made of.
 pub(crate) struct Gather<'a> {
     pub(crate) window: &'a Window,
@@ -87,6 +84,9 @@ impl<'a> Gather<'a> {
         kin::introduce(&mut facts);
         device::tell(&mut facts);
         peers::tell(&mut facts, self.now, policy);
+        for ((_, unit), facts) in units.iter_mut().zip(&mut facts) {
+            unit.waits.step(facts);
+        }
         facts
     }
 
@@ -280,6 +280,7 @@ impl<'a> Gather<'a> {
             job,
             kin: Vec::new(),
             activity: unit.activity.deviation(policy).filter(|_| !mig),
+            resident: unit.activity.util(policy).filter(|_| !mig),
             peers: peers::Peers::default(),
             device,
             host: UnitHost::default(),
@@ -291,6 +292,7 @@ impl<'a> Gather<'a> {
         let (sharers, serves) = ties::sharers(self, &facts);
         facts.host.sharers = unit.sharing.step(open, &sharers, well, policy);
         facts.host.serves = serves;
+        unit.before.note(&facts, self.now);
         facts
     }
 
@@ -318,10 +320,8 @@ impl<'a> Gather<'a> {
     fn device(&self, unit: &mut Unit, family: &BTreeSet<u32>, policy: &Policy) -> DeviceFacts<'a> {
         let signals = self.signals.devices.get(unit.device());
         let fault = unit.fault(self.gpus, signals.map(|signals| &signals.errors));
-        let before = if fault.is_some() && family.is_empty() { unit.family.clone() } else { BTreeSet::new() };
-        if !family.is_empty() && *family != unit.family {
-            unit.family = family.iter().copied().take(MOST_REMEMBERED).collect();
-        }
+        let gone = fault.is_some() && family.is_empty();
+        let before = gone.then(|| (unit.before.clone(), self.now.saturating_sub(unit.before.seen)));
         let lie = signals.and_then(|signals| signals.trust.lie(self.now, policy));
         DeviceFacts { signals, fault, broken_peer: None, lie, conflict: None, before }
     }

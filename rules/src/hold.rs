@@ -76,6 +76,11 @@ impl Held {
         rules.iter().filter_map(|rule| Some((rule.id, self.get(rule.id)?))).take(self.0.len())
     }
 
+    /// Lifts what a rule says, at once.
+    pub(crate) fn forget(&mut self, rule: RuleId) {
+        self.0.retain(|(held, _)| *held != rule);
+    }
+
     fn insert(&mut self, rule: RuleId, active: Active) {
         let at = self.0.partition_point(|(held, _)| *held < rule);
         self.0.insert(at, (rule, active));

@@ -156,6 +156,12 @@ impl Judge {
                         (tells, outcome) = (true, judge(true));
                     }
                 }
+                if let (RuleId::StragglerLocal, Outcome::Claim(claim)) = (rule.id, &outcome)
+                    && let Some(by) = peers::common(claim, &held, &facts, &self.holds)
+                {
+                    outcome = Outcome::Suspended(format!("{by} holds up the whole job").into());
+                    held.forget(rule.id);
+                }
                 let hold = (rule.hold)(&self.policy);
                 if !matches!(outcome, Outcome::Claim(_)) {
                     held.hush((rule.id, hold), now);

@@ -48,11 +48,16 @@ pub(crate) fn groups(facts: &[UnitFacts<'_>]) -> Vec<usize> {
     let mut met: BTreeMap<Tie, usize> = BTreeMap::new();
     for (at, unit) in facts.iter().enumerate() {
         // Of a lost GPU nobody lists the processes any more: those that it had are its workload's.
-        let processes = unit.work.family.iter().chain(&unit.device.before).copied().map(Tie::Process);
+        let processes = unit.work.family.iter().copied().chain(unit.device.past()).map(Tie::Process);
         let cgroups = unit.holders.found.iter().filter_map(|holder| holder.cgroup.get()).filter(|path| path.len() > 1);
         for tie in processes.chain(cgroups.cloned().map(Tie::Cgroup)).chain(unit.work.owner.clone().map(Tie::Owner)) {
             let first = *met.entry(tie).or_insert(at);
             join(&mut groups, first, at);
+        }
+    }
+    for (at, lost) in facts.iter().enumerate().filter(|(_, unit)| unit.device.before.is_some()) {
+        for (other, _) in facts.iter().enumerate().filter(|(_, unit)| lost.device.broke_beside(unit)) {
+            join(&mut groups, other, at);
         }
     }
     (0..groups.len()).map(|at| root(&groups, at)).collect()

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 
 use crate::attribution::far;
 use crate::facts::UnitFacts;
-use crate::hold::Holds;
+use crate::hold::{Active, Held, Holds};
 use crate::kin::groups;
-use crate::{Cause, Part, Policy, UnitId};
+use crate::rule::Claim;
+use crate::{Cause, Part, Policy, RuleId, Severity, UnitId};
 
 /// A rank that waits in a collective spins: its utilization is full.
 const SPINS: f64 = 0.9;
@@ -18,6 +19,19 @@ const fn starves(cause: Cause) -> bool {
         cause,
         Cause::Storage | Cause::BackgroundIo | Cause::HostMem | Cause::HostCpu | Cause::PcieNuma | Cause::Network
     )
+}
+
+/// What is known to hold up a rank and the one that it would be blamed on alike: the whole job waits for that, and no rank
+/// for another one.
+pub(crate) fn common(claim: &Claim, own: &Held, facts: &[UnitFacts<'_>], holds: &Holds) -> Option<RuleId> {
+    let accused = facts.iter().find(|unit| unit.name == claim.object).map(|unit| holds.of(&unit.id))?;
+    let blames = |active: &&Active| active.current && active.claim.severity > Severity::Info;
+    own.ranked().find_map(|(rule, active)| {
+        let same =
+            |other: &Active| other.claim.cause == active.claim.cause && other.claim.object == active.claim.object;
+        let both = blames(&active) && active.claim.cause.is_some_and(starves);
+        (both && accused.get(rule).filter(blames).is_some_and(same)).then_some(rule)
+    })
 }
 
 /// Units that do less than they normally do without a cause of their own, while another unit of the same workload is

@@ -1,7 +1,7 @@
 //! The accounting units: which there are, and what each remembers. In which state each is: `settle`.
 
 use alloc::borrow::Cow;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::attribution::far;
 use crate::facts::UnitFacts;
+use crate::facts::device::Before;
 use crate::facts::host::Loads;
 use crate::facts::owner::Ownership;
+use crate::facts::peers::Waits;
 use crate::facts::trainer::Trainer;
 use crate::gather::{display, find};
 use crate::policy::Allocation;
@@ -76,6 +78,9 @@ pub(crate) struct Unit {
     pub(crate) doubt: Option<(Option<u64>, Nanos)>,
     #[serde(default)]
     pub(crate) activity: Activity,
+    /// For which rank it has waited lately.
+    #[serde(default)]
+    pub(crate) waits: Waits,
     #[serde(default)]
     pub(crate) sharing: Sharing,
     #[serde(default)]
@@ -92,9 +97,9 @@ pub(crate) struct Unit {
     #[serde(default)]
     pub(crate) loads: Arc<Loads>,
     recovered_since: Option<Nanos>,
-    /// The processes that were its workload when they were last listed.
+    /// Whose it was when its processes were last listed.
     #[serde(default)]
-    pub(crate) family: BTreeSet<u32>,
+    pub(crate) before: Before,
     /// Tokens and GPM have contradicted each other since.
     #[serde(default)]
     conflict: Spell,
@@ -171,6 +176,7 @@ impl Units {
                 engine: None,
                 power: Normals::default(),
                 activity: Activity::default(),
+                waits: Waits::default(),
                 sharing: Sharing::default(),
                 own: Own::default(),
                 silicon: Silicon::default(),
@@ -182,7 +188,7 @@ impl Units {
                 usage: Arc::default(),
                 loads: Arc::default(),
                 recovered_since: None,
-                family: BTreeSet::new(),
+                before: Before::default(),
                 conflict: Spell::default(),
                 state: None,
                 ownership: Arc::default(),

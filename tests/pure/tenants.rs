@@ -2,15 +2,19 @@
 //! comes and goes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use gpuprod::pipeline::Pipeline;
 use gpuprod::store::rows::Gains;
 use gpuprod_rules::ledger::tenants::{MOST, OTHER};
 use gpuprod_rules::{
-    Bucket, Cause, Class, External, Judgement, Ledger, Part, Progress, State, TenantBy, UnitId, UnitJudgement, Weight,
-    WeightSource,
+    Bucket, Cause, Class, External, Judgement, Ledger, Part, Policy, Progress, State, TenantBy, UnitId, UnitJudgement,
+    Weight, WeightSource,
 };
+use gpuprod_sim::Scenario;
+use gpuprod_snapshot::gpu::MigInstance;
 use gpuprod_snapshot::units::Nanos;
-use gpuprod_snapshot::{BootId, Stamp};
+use gpuprod_snapshot::{BootId, Reading, Stamp};
 use proptest::prelude::*;
 
 const SEC: u64 = 1_000_000_000;
@@ -320,4 +324,39 @@ fn each_has_what_it_used() {
     let names = named(&ledger, "a");
     assert_eq!(names.len(), MOST + 1);
     assert_eq!(names[OTHER], 6 * SEC, "22 tenants, 16 names");
+}
+
+/// The tenant of an instance has its slices. The rest that no instance has is nobody's, and so is its energy, though the
+/// driver lists the instance's processes for the board.
+#[test]
+fn the_rest_of_a_partitioned_gpu_is_nobodys() {
+    let scenario =
+        Scenario::parse("scenario mig\nlength 2m\ngpu 1\njob train gpus 0 util 90% power 500W mem 40GB\n").unwrap();
+    let mut pipeline = Pipeline::new(Policy::default());
+    for mut tick in scenario.ticks() {
+        if let Some(Reading::Value(gpus)) = tick.gpu.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
+            let gpu = &mut gpus.devices[0];
+            (gpu.mig, gpu.mig_slices) = (true.into(), 7.into());
+            gpu.instances = vec![MigInstance {
+                uuid: String::from("MIG-a").into(),
+                gi: 2,
+                slices: 3.into(),
+                mem_used: Reading::default(),
+                mem_total: Reading::default(),
+                gpm: gpu.gpm.clone(),
+            }];
+            if let Reading::Value(processes) = &mut gpu.processes {
+                assert!(!processes.is_empty(), "the job holds the GPU");
+                processes.iter_mut().for_each(|process| process.gi = Some(2));
+            }
+        }
+        pipeline.feed(&tick);
+    }
+    let ledger = pipeline.ledger();
+    let owners = |id: &str| named(ledger, id).into_keys().collect::<Vec<String>>();
+    assert_eq!(owners("MIG-a"), ["train"]);
+    let (rest, account) = ledger.accounts.iter().find(|(id, _)| id.0.ends_with("/rest")).unwrap();
+    assert!(owners(&rest.0).is_empty());
+    assert!(account.energy.total_uj > 0, "its part of the board's energy is told");
+    assert!(account.energy.tenants.is_empty(), "and nobody's");
 }

@@ -101,6 +101,8 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) kin: Vec<Kin>,
     /// What its silicon does, against its own normal.
     pub(crate) activity: Option<Deviation>,
+    /// Its utilization, against its own normal.
+    pub(crate) resident: Option<Deviation>,
     /// Whether it waits for another rank of its workload, and for which.
     pub(crate) peers: peers::Peers,
     /// The GPU as a device.

@@ -70,7 +70,8 @@ impl Gather<'_> {
         let Some(processes) = gpu.and_then(|gpu| gpu.processes.get()) else {
             return unit.ownership.clone();
         };
-        let own = |process: &&GpuProcess| unit.gi.is_none() || process.gi == unit.gi;
+        // Of the rest that no instance has, nobody's process is.
+        let own = |process: &&GpuProcess| !unit.is_rest() && (unit.gi.is_none() || process.gi == unit.gi);
         let holders: Vec<&GpuProcess> = processes.iter().filter(own).collect();
         let classes = holders.iter().filter_map(|process| tenancy.class(self.origin(process.pid)?));
         // Of several that share a unit the one that may idle least decides.

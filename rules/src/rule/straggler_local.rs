@@ -46,8 +46,9 @@ pub(super) const TEXT: Text = Text {
              (power where there is no GPM) against its own normal with this workload; clock event reasons.",
     formula: "A rank waits when its utilization is resident and more and its activity fell by starved_warn and more below its own \
               normal (deviation_z, and the change-point test). It waits for the one rank that does not: one that is throttled, \
-              whose utilization lies gap below the others', or whose activity is ratio times theirs. It lasts for_ns. Ends \
-              after clear_ns.",
+              whose utilization lies gap below the others' where it did not (it fell, or theirs rose), or whose activity is ratio times theirs. It \
+              lasts for_ns. Beside a throttled rank those that lose as much since then wait at any utilization. Ends after \
+              clear_ns.",
     silent: "All ranks wait alike (what they wait for is not on this node), more than one does not wait, the one that they wait \
              for writes a checkpoint or was started within warm_ns, an engine without requests, ranks that always differed.",
     advice: "Look at the named GPU: its clocks, its data, its process; on the same node the others are fine.",
@@ -86,7 +87,17 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     if laggard.age.is_some_and(|age| age < view.policy.straggler_local.warm_ns) {
         return Outcome::Suspended(format!("{} was started a moment ago", laggard.name).into());
     }
+    // Held clocks are told by the driver; the rest shows in the utilization of one block by noise as well.
+    if !view.active && laggard.kind != Lag::Throttled && unit.peers.blocks < lasting(view) {
+        return Outcome::Silent;
+    }
     Outcome::Claim(claim(view, &activity, laggard))
+}
+
+/// Blocks of the last ones in which the same rank must have been waited for: all of for_ns but one.
+fn lasting(view: &View<'_>) -> u32 {
+    let blocks = view.policy.straggler_local.for_ns.0 / view.policy.block_ns.0.max(1);
+    u32::try_from(blocks).unwrap_or(u32::MAX).saturating_sub(1).min(u8::BITS)
 }
 
 fn claim(view: &View<'_>, activity: &Deviation, laggard: &Laggard) -> Claim {
@@ -94,7 +105,11 @@ fn claim(view: &View<'_>, activity: &Deviation, laggard: &Laggard) -> Claim {
     let name = &laggard.name;
     let says = match laggard.kind {
         Lag::Throttled => "its clocks are held down".to_string(),
-        Lag::Starved => format!("its own work has gaps ({} utilization)", percent(laggard.util)),
+        Lag::Starved => format!(
+            "its own work has gaps ({} utilization{})",
+            percent(laggard.util),
+            laggard.usual.map_or_else(String::new, |usual| format!(", normally {}", percent(usual)))
+        ),
         Lag::Slow => {
             format!("it does {} of what it normally does, they {}", percent(laggard.activity), percent(laggard.others))
         }

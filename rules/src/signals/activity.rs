@@ -12,6 +12,8 @@ use crate::usage::Readings;
 #[serde(default)]
 pub(crate) struct Activity {
     track: Track,
+    /// Its utilization: a rank that is late by its data has gaps that it did not have.
+    util: Track,
     /// Which workload the normal is of.
     workload: u64,
     /// Whether GPM tells it, else power.
@@ -22,7 +24,8 @@ pub(crate) struct Activity {
 
 impl Default for Activity {
     fn default() -> Self {
-        Self { track: Track::new(Worse::Lower, 1.0), workload: 0, measured: false, open: None }
+        let track = || Track::new(Worse::Lower, 1.0);
+        Self { track: track(), util: track(), workload: 0, measured: false, open: None }
     }
 }
 
@@ -49,10 +52,19 @@ impl Activity {
         }
         let begin = Nanos(open.saturating_sub(1).saturating_mul(policy.block_ns.0));
         self.track.close(begin, well, policy);
+        if let Some(util) = block.util {
+            self.util.add(util.max(0.0), 1.0);
+        }
+        self.util.close(begin, well, policy);
     }
 
     /// How the last block stands to the own normal, once that is learnt.
     pub(crate) fn deviation(&self, policy: &Policy) -> Option<Deviation> {
         self.track.deviation(policy)
+    }
+
+    /// The same of its utilization.
+    pub(crate) fn util(&self, policy: &Policy) -> Option<Deviation> {
+        self.util.deviation(policy)
     }
 }

@@ -186,6 +186,11 @@ impl Clocks {
     pub(crate) const fn throttled(&self) -> bool {
         self.on
     }
+
+    /// Since when, at the earliest: what holds them is looked at over a minute.
+    pub(crate) fn throttled_since(&self) -> Option<Nanos> {
+        self.hurts_since.filter(|_| self.on).map(|since| since.saturating_sub(TRAIL))
+    }
 }
 
 fn float(count: usize) -> f64 {
