@@ -142,7 +142,11 @@ mod tests {
 
     fn feed(silicon: &mut Silicon, seconds: core::ops::Range<u64>, util: u32, (tensor, dram): (u32, u32)) {
         let gpu = Gpu { util: Permille(util).into(), ..Gpu::default() };
-        let gpm = Gpm { tensor: Ppb(u64::from(tensor) * 1_000_000).into(), dram: Ppb(u64::from(dram) * 1_000_000).into(), ..Gpm::default() };
+        let gpm = Gpm {
+            tensor: Ppb(u64::from(tensor) * 1_000_000).into(),
+            dram: Ppb(u64::from(dram) * 1_000_000).into(),
+            ..Gpm::default()
+        };
         let lesson = Lesson { workload: Some(1), util: Some(f64::from(util) / 1000.0), well: true, full: true };
         for second in seconds {
             silicon.step(Nanos::from_secs(second), (Some(&gpm), Some(&gpu)), lesson, &Policy::default());

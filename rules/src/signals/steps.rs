@@ -21,6 +21,8 @@ const TRAIL: Nanos = Nanos::from_secs(10);
 /// Longer than so many steps like the last one (a normal one at least), and than `STILL`, without one is no slow step: the
 /// job does not step. One that goes on completing steps, however long they take, is slow.
 const STOPPED: f64 = 3.0;
+/// A pause of more normal steps than this is none of them, however slow.
+const SLOWEST: f64 = 12.0;
 /// A job that pauses for shorter is not said to have stopped, however short its steps are.
 const STILL: f64 = 5.0;
 /// From so many normal steps on, and from `SHORTEST` on, it may do something else than stepping.
@@ -297,9 +299,10 @@ impl StepSignals {
         self.since(now).zip(step).is_some_and(|(since, step)| since >= (steps * step).max(least))
     }
 
-    /// Whether it has stepped once since it stopped: what its pace is now, the next step tells.
+    /// Whether it has stepped once after a step so long that it looked like a stop: what its pace is now, the next one tells.
     pub(crate) fn resumes(&self, now: Nanos, policy: &Policy) -> bool {
-        self.marks.len() == 1 && self.took.is_some() && !self.has_stopped(now, policy)
+        let slow = self.took.zip(self.step(policy)).is_some_and(|(took, step)| took <= SLOWEST * step);
+        self.marks.len() == 1 && slow && !self.has_stopped(now, policy)
     }
 
     /// When it last stepped, how many steps it had, and the seconds of a normal one, once it may be doing something else.
