@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-const USAGE: &str =
+pub(crate) const USAGE: &str =
     "usage: starvebench [--seeds N] [--half tune|score] [--only PATTERN] [--file PATH.scn ...] [--weeks N]
                    [--no-ablate] [--json] [--misses FILE]
 --seeds N    seeds of each variant (12); even ones are for tuning thresholds, odd ones score

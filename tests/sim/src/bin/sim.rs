@@ -26,6 +26,10 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().any(|arg| arg == "--help" || arg == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     match parse(std::env::args().skip(1)).and_then(|(path, task)| run(&path, task)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
