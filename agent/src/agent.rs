@@ -24,7 +24,7 @@ use crate::sink::{self, Sink, alertmanager, otlp};
 use crate::source::Stop;
 use crate::store::{Keeper, Status, Store};
 use crate::systemd::Service;
-use crate::{clock, prices, socket, state_dir, text};
+use crate::{clock, cost, prices, socket, state_dir, text};
 
 /// Set by signals.
 #[derive(Debug)]
@@ -112,6 +112,12 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
             otlp: settings.config.otlp.endpoint.as_ref().map(|_| metrics.report(&keeper.store().status(now))),
             store: None,
             prices: prices::now(&settings.config.prices, &frame.judgement.units, tick.stamp.realtime),
+            costs: cost::all(
+                &frame.judgement.findings,
+                &frame.judgement.units,
+                &settings.config.prices,
+                tick.stamp.realtime,
+            ),
             tenants_hidden: !settings.config.tenants.exported,
         };
         memory.recall(&mut desk, &tick.stamp);

@@ -9,6 +9,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use crate::config::duration;
 use crate::fit::{Also, For, Format};
+use crate::prices::Price;
 use crate::report;
 use crate::top::{Address, Since};
 
@@ -145,6 +146,12 @@ pub enum Command {
         /// Thresholds (the keys below rules.policy of the config file)
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
+        /// Money per GPU-hour: findings say what they cost
+        #[arg(long, value_name = "NUMBER", value_parser = Price::parse, conflicts_with = "config")]
+        price: Option<Price>,
+        /// The same by the price list of a config file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// As JSON
         #[arg(long)]
         json: bool,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::cost::Cost;
 use crate::prices::Priced;
 use crate::store::Status;
 
@@ -27,6 +28,9 @@ pub struct Own {
     /// Prices in force for this node's GPUs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prices: Vec<Priced>,
+    /// What the findings have cost at these prices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub costs: Vec<Cost>,
     /// Names of tenants stay on the node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tenants_hidden: bool,

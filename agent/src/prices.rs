@@ -90,6 +90,12 @@ fn written<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Price, D::Error
 }
 
 impl PriceRule {
+    /// One price for every GPU, in money that nobody has named.
+    #[must_use]
+    pub const fn flat(per_gpu_hour: Price) -> Self {
+        Self { model: None, class: None, per_gpu_hour, currency: String::new(), from: None, to: None }
+    }
+
     fn fits(&self, model: Option<&str>, class: Class, at: Nanos) -> bool {
         let model = self.model.as_ref().is_none_or(|want| model.is_some_and(|model| like(want, model)));
         let class = self.class.is_none_or(|want| want == class);

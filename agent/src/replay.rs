@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use gpuprod_rules::ledger::Total;
-use gpuprod_rules::{Finding, Ledger, Policy};
+use gpuprod_rules::{Finding, Ledger, Policy, UnitJudgement};
 use gpuprod_snapshot::Stamp;
 use gpuprod_snapshot::units::Nanos;
 use serde::Serialize;
 
+use crate::cost::{self, Cost};
 use crate::pipeline::Pipeline;
+use crate::prices::PriceRule;
 use crate::recording::{Error, Header, Recording};
-use crate::text;
+use crate::{tell, text};
 
 /// What a recording says.
 #[derive(Debug, Serialize)]
@@ -39,6 +41,9 @@ pub struct Episode {
     pub finding: Finding,
     /// Wall-clock time of the tick at which it was gone; none while it stands.
     pub cleared_realtime: Option<Nanos>,
+    /// What it had cost by then; absent without a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
 }
 
 /// At most so many findings are kept: a recording is foreign input.
@@ -49,9 +54,17 @@ const EPISODES: usize = 100_000;
 /// # Errors
 /// When the recording cannot be read.
 pub fn replay(recording: Recording, policy: Policy) -> Result<(Report, Option<String>), Error> {
+    priced(recording, policy, &[])
+}
+
+/// The same with a price list: findings say what they cost.
+///
+/// # Errors
+/// When the recording cannot be read.
+pub fn priced(recording: Recording, policy: Policy, prices: &[PriceRule]) -> Result<(Report, Option<String>), Error> {
     let mut recording = recording;
     let mut pipeline = Pipeline::new(policy);
-    let mut log = Log::default();
+    let mut log = Log { prices, episodes: Vec::new(), active: BTreeMap::new() };
     let mut report = Report {
         recording: recording.header().clone(),
         ticks: 0,
@@ -64,7 +77,8 @@ pub fn replay(recording: Recording, policy: Policy) -> Result<(Report, Option<St
         let tick = tick?;
         report.ticks += 1;
         report.from.get_or_insert_with(|| tick.stamp.clone());
-        log.note(pipeline.feed(&tick).judgement.into_owned().findings, tick.stamp.realtime);
+        let judged = pipeline.feed(&tick).judgement.into_owned();
+        log.note(judged.findings, &judged.units, tick.stamp.realtime);
         report.to = Some(tick.stamp);
     }
     report.findings = log.episodes;
@@ -72,19 +86,21 @@ pub fn replay(recording: Recording, policy: Policy) -> Result<(Report, Option<St
     Ok((report, recording.torn().map(str::to_owned)))
 }
 
-#[derive(Default)]
-struct Log {
+struct Log<'a> {
+    prices: &'a [PriceRule],
     episodes: Vec<Episode>,
     /// Rule, subject and confirmation of what is active now, and its place in the list.
     active: BTreeMap<(&'static str, String, Nanos), usize>,
 }
 
-impl Log {
+impl Log<'_> {
     /// Takes in the findings of a tick, and the time at which those that are not among them any more were gone.
-    fn note(&mut self, findings: Vec<Finding>, realtime: Nanos) {
+    fn note(&mut self, findings: Vec<Finding>, units: &[UnitJudgement], realtime: Nanos) {
         if self.active.is_empty() && findings.is_empty() {
             return;
         }
+        let prices = self.prices;
+        let cost = |finding: &Finding| cost::of(finding, units, prices, realtime);
         let mut still = BTreeMap::new();
         for finding in findings {
             let key = (finding.rule.as_str(), finding.subject.clone(), finding.since);
@@ -92,12 +108,14 @@ impl Log {
                 if let Some(episode) = self.episodes.get_mut(place)
                     && finding.severity >= episode.finding.severity
                 {
+                    episode.cost = cost(&finding);
                     episode.finding = finding;
                 }
                 still.insert(key, place);
             } else if self.episodes.len() < EPISODES {
                 still.insert(key, self.episodes.len());
-                self.episodes.push(Episode { finding, cleared_realtime: None });
+                let cost = cost(&finding);
+                self.episodes.push(Episode { finding, cleared_realtime: None, cost });
             }
         }
         for place in std::mem::replace(&mut self.active, still).into_values() {
@@ -124,7 +142,7 @@ pub fn page(report: &Report) -> String {
     );
     let _ = writeln!(out, "\nfindings: {}", report.findings.len());
     for episode in &report.findings {
-        finding(&mut out, &episode.finding, episode.cleared_realtime);
+        finding(&mut out, episode);
     }
     out.push_str("\nledger\n");
     ledger(&mut out, &report.ledger);
@@ -132,8 +150,10 @@ pub fn page(report: &Report) -> String {
 }
 
 /// One finding with its evidence.
-fn finding(out: &mut String, finding: &Finding, cleared: Option<Nanos>) {
-    let until = cleared.map_or_else(|| "still active".to_owned(), |at| format!("until {}", text::utc(at)));
+fn finding(out: &mut String, episode: &Episode) {
+    let finding = &episode.finding;
+    let until =
+        episode.cleared_realtime.map_or_else(|| "still active".to_owned(), |at| format!("until {}", text::utc(at)));
     let variant = finding.variant.as_deref().map(|variant| format!("/{variant}")).unwrap_or_default();
     let _ = writeln!(
         out,
@@ -146,27 +166,28 @@ fn finding(out: &mut String, finding: &Finding, cleared: Option<Nanos>) {
     );
     let victims: Vec<&str> = finding.victims.iter().map(|unit| &*unit.0).collect();
     let _ = writeln!(out, "    victims: {}", text::clean(&victims.join(" ")));
-    for evidence in &finding.evidence {
-        let _ = write!(
-            out,
-            "    evidence: {} of {} is {} {}",
-            text::clean(&evidence.what),
-            text::clean(&evidence.of),
-            evidence.value,
-            text::clean(&evidence.unit)
-        );
-        if let Some(normal) = evidence.normal {
-            let _ = write!(out, ", normal {} +- {} (n {}, z {})", normal.median, normal.spread, normal.n, normal.z);
-        }
-        out.push('\n');
+    for line in told(finding, episode.cost.as_ref()) {
+        let _ = writeln!(out, "    {line}");
     }
-    for rejected in &finding.rejected {
-        let of = if rejected.of.is_empty() { String::new() } else { format!(" ({})", text::clean(&rejected.of)) };
-        let _ = writeln!(out, "    not {}{of}: {}", rejected.cause, text::clean(&rejected.why));
+}
+
+/// What stands behind a finding, line by line: since when and how sure, readings, what was rejected, what it has cost,
+/// what to do.
+#[must_use]
+pub fn told(finding: &Finding, cost: Option<&Cost>) -> Vec<String> {
+    let mut lines = vec![format!("began: {}; confidence {}", tell::began(finding), tell::sure(finding))];
+    if !finding.also.is_empty() {
+        let also: Vec<&str> = finding.also.iter().map(|rule| rule.as_str()).collect();
+        lines.push(format!("seen by: {} too", also.join(", ")));
     }
+    lines
+        .extend(finding.evidence.iter().map(|evidence| format!("evidence: {}", text::clean(&tell::reading(evidence)))));
+    lines.extend(finding.rejected.iter().map(|rejected| text::clean(&tell::rejected(rejected))));
+    lines.extend(tell::lost(finding, cost).map(|lost| format!("lost: {lost}")));
     if !finding.advice.is_empty() {
-        let _ = writeln!(out, "    do: {}", text::clean(&finding.advice));
+        lines.push(format!("do: {}", text::clean(&finding.advice)));
     }
+    lines
 }
 
 /// Seconds of a whole GPU per unit, bucket and weight source: exact, from integers.

@@ -5,13 +5,17 @@ use std::fmt::Write as _;
 
 use gpuprod_rules::{Policy, RULES, Rule, Threshold};
 
+use crate::config::keys;
+use crate::selftest;
+
 const HEAD: &str = "\
 # The rules
 
 Printed by `gpuprod rules`; a test holds this file against it (`GPUPROD_BLESS=1` writes it). In the order of precedence: of
 several rules that find the same object, the first names the finding and the others stand beside it. Thresholds are config keys
-(`rules.policy.RULE.KEY`); what all rules share (deficits, holds, the change-point test) stands in the shipped
-`gpuprod.yaml` with its reasons. Shares are in millionths, durations in nanoseconds.
+(`rules.policy.RULE.KEY`); what all rules share (deficits, holds, the change-point test) stands at the end. Shares are in
+millionths, durations in nanoseconds. The evidence samples are what the rule says of the fault that `gpuprod selftest` has for it,
+a minute after it was found, with a price of 2.50 USD per GPU-hour.
 
 ";
 
@@ -25,7 +29,19 @@ pub fn page() -> String {
     for rule in RULES {
         one(&mut out, rule);
     }
+    shared(&mut out);
     out
+}
+
+/// The thresholds that all rules share, as the default config explains them.
+fn shared(out: &mut String) {
+    out.push_str("\n## What all rules share\n\n| threshold | default | why |\n|---|---|---|\n");
+    for key in keys() {
+        let name = key.key.strip_prefix("rules.policy.").filter(|name| !name.contains('.'));
+        if let Some(name) = name {
+            let _ = writeln!(out, "| `{name}` | {} | {} |", key.default, key.help.trim().replace('|', "\\|"));
+        }
+    }
 }
 
 fn one(out: &mut String, rule: &Rule) {
@@ -40,6 +56,10 @@ fn one(out: &mut String, rule: &Rule) {
         ("Cannot tell", text.blind),
     ] {
         let _ = writeln!(out, "- **{title}**: {}", marked(words, table));
+    }
+    if let Some(sample) = selftest::sample(rule.id) {
+        let _ = writeln!(out, "- **Evidence sample**: {} (of `gpuprod selftest`).\n", sample.about);
+        let _ = writeln!(out, "  ```text\n  {}\n  ```", sample.lines.join("\n  "));
     }
     if table.is_empty() {
         return;

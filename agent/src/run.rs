@@ -21,6 +21,7 @@ use crate::config::{self, Config};
 use crate::fit::{Fit, For};
 use crate::lease::{self, Progress};
 use crate::pipeline::{Frame, Pipeline};
+use crate::prices::PriceRule;
 use crate::recording::{Header, Recording, Writer};
 use crate::snapshot::Shown;
 use crate::source::{Live, Stop};
@@ -158,10 +159,14 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             let ticks = record(&Settings::one_shot(&sampling)?, &file, time)?;
             writeln!(err, "{ticks} ticks in {}", file.display())?;
         }
-        Command::Replay { file, policy, json } => {
+        Command::Replay { file, policy, price, config, json } => {
             let policy = policy.map(|path| config::load_policy(&path)).transpose()?;
+            let mut prices: Vec<PriceRule> = price.map(PriceRule::flat).into_iter().collect();
+            if let Some(path) = config {
+                prices = Config::load(Some(&path))?.prices;
+            }
             let recording = Recording::open(&file)?;
-            let (report, torn) = replay::replay(recording, policy.unwrap_or_default())
+            let (report, torn) = replay::priced(recording, policy.unwrap_or_default(), &prices)
                 .with_context(|| format!("replay {}", file.display()))?;
             if let Some(note) = torn {
                 writeln!(err, "note: {note}")?;

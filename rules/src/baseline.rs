@@ -264,6 +264,9 @@ pub(crate) struct Deviation {
     pub(crate) lead: Nanos,
 }
 
+/// Distances are shown up to this: a reading that never moved has no spread, and every change of it is infinitely far.
+const FARTHEST: f64 = 1_000.0;
+
 impl Deviation {
     /// Since when it goes the way it went, down in the noise at first.
     pub(crate) fn began(&self) -> Option<Nanos> {
@@ -279,7 +282,7 @@ impl Deviation {
             median: Micro::from_f64(self.normal),
             spread: Micro::from_f64(self.spread),
             n: self.n,
-            z: Micro::from_f64(self.z),
+            z: Micro::from_f64(self.z.clamp(-FARTHEST, FARTHEST)),
         }
     }
 }

@@ -227,6 +227,19 @@ pub struct Finding {
     pub holders: Vec<Holder>,
 }
 
+/// What the evidence calls the GPU time that will be lost, in GPU-hours.
+pub(crate) const AHEAD: &str = "will be lost until the wall limit of its job, if nobody ends it";
+
+impl Finding {
+    /// GPU time that will be lost until the wall limit of the job, if nobody ends it; none where no limit is known.
+    #[must_use]
+    pub fn ahead(&self) -> Option<Nanos> {
+        let hours = self.evidence.iter().find(|evidence| evidence.what == AHEAD)?.value;
+        // A millionth of an hour is 3.6 ms.
+        u64::try_from(hours.0).ok().map(|hours| Nanos(hours.saturating_mul(3_600_000)))
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
 fn nothing(lost: &Nanos) -> bool {
     lost.0 == 0

@@ -91,11 +91,11 @@ fn severity_and_numbers_change_and_the_alert_stays() {
     let site = config("labels: {cluster: a}").labels;
     let mut warn = rebuild();
     warn.severity = Severity::Warn;
-    let first = items(desk.step(&[warn.clone()], &at(0)), &[warn], &site);
+    let first = items(desk.step(&[warn.clone()], &at(0)), &[warn], &[], &site);
     let mut worse = rebuild();
     worse.summary = "md0 recover 80 %".to_owned();
     worse.victims.push(UnitId("GPU-2".into()));
-    let second = items(desk.step(&[worse.clone()], &at(600)), &[worse], &site);
+    let second = items(desk.step(&[worse.clone()], &at(600)), &[worse], &[], &site);
     let (first, second) = (post(&first[0], 0), post(&second[0], 600));
     assert_eq!(
         second["labels"],
@@ -138,7 +138,7 @@ fn an_alert_ends_quietly_first_and_is_then_told_to_be_over_for_five_minutes() {
             phases.push((second, phase));
         }
         // Prometheus sees the end at once; the direct post waits for it.
-        let posted = items(told, now, &BTreeMap::new());
+        let posted = items(told, now, &[], &BTreeMap::new());
         assert_eq!(posted.is_empty(), (100..280).contains(&second) || second >= 580, "{second}");
     }
     let wanted = [(0, Some(Phase::Firing)), (100, Some(Phase::Quiet)), (280, Some(Phase::Resolved)), (580, None)];
@@ -171,11 +171,11 @@ fn a_restart_goes_on_with_the_same_alert_and_ends_what_ended_meanwhile() {
     after.resume(kept, &stamp(5, TWO + 60));
     let told = after.step(&[], &stamp(5, TWO + 60));
     assert_eq!(told.list.iter().filter(|alert| alert.is_active()).count(), 2, "no gap in the series");
-    assert!(items(told, &[], &BTreeMap::new()).is_empty(), "nothing is claimed that is not known");
+    assert!(items(told, &[], &[], &BTreeMap::new()).is_empty(), "nothing is claimed that is not known");
     let mut late = rebuild();
     late.since_realtime = Nanos::from_secs(TWO + 90);
     let told = after.step(&[late.clone()], &stamp(35, TWO + 90));
-    let firing = items(told, &[late.clone()], &BTreeMap::new());
+    let firing = items(told, &[late.clone()], &[], &BTreeMap::new());
     assert_eq!((firing.len(), post(&firing[0], 90)["startsAt"].clone()), (1, json!("2026-11-28T02:00:00.000Z")));
     // md1 ended while nobody looked: after two minutes that is certain, and after three more it is said.
     let phase = |alerts: &Alerts| alerts.list.iter().find(|alert| alert.object == "md1").map(|alert| alert.phase);
@@ -201,7 +201,7 @@ fn a_restart_does_not_make_an_end_wait_anew() {
     assert_eq!(after.step(&[], &at(279)).list[0].phase, Phase::Quiet);
     let told = after.step(&[], &at(280));
     assert_eq!(told.list[0].phase, Phase::Resolved);
-    let over = items(told, &[], &BTreeMap::new());
+    let over = items(told, &[], &[], &BTreeMap::new());
     assert_eq!(post(&over[0], 280)["endsAt"], "2026-11-28T02:01:40.000Z");
     assert_eq!(over[0].annotations["summary"], "md0 recover 15.4 % at 180 MB/s");
 }
@@ -370,7 +370,7 @@ fn hostile_text_stays_on_its_line_and_within_bounds() {
     finding.summary = "s\n\u{0}".repeat(100_000);
     finding.victims = (0..500).map(|n| UnitId(format!("GPU-{n}").into())).collect();
     let told = desk.step(std::slice::from_ref(&finding), &at(0));
-    let json = post(&items(told, &[finding], &BTreeMap::new())[0], 0);
+    let json = post(&items(told, &[finding], &[], &BTreeMap::new())[0], 0);
     let text = json.to_string();
     assert!(text.len() < 20_000, "{}", text.len());
     assert_eq!(json["labels"]["object"].as_str().unwrap().chars().count(), 256);

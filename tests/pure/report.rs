@@ -28,13 +28,13 @@ fn money_is_what_was_lost_on_firm_ground_and_the_proxy_is_a_range() {
     .into();
     let report = sum(&rows, 10, &[By::Gpu, By::Cause], Some(Price::parse("2.5").unwrap()));
     let total = &report.total;
-    // 3 h by tokens, steps and GPM at 2.5; with 4 h of the proxy 7 h; 110 h are not priced.
-    assert_eq!(total.lost_cost_millionths, Some(7_500_000));
-    assert_eq!(total.lost_cost_most_millionths, Some(17_500_000));
-    assert_eq!(total.times.lost_unpriced_ns, 110 * HOUR);
+    // 3 h by tokens, steps and GPM and 10 h of a broken GPU at 2.5; with 4 h of the proxy 17 h; 100 h are not priced.
+    assert_eq!(total.lost_cost_millionths, Some(32_500_000));
+    assert_eq!(total.lost_cost_most_millionths, Some(42_500_000));
+    assert_eq!(total.times.lost_unpriced_ns, 100 * HOUR);
     assert_eq!((total.times.observed_ns, total.times.lost_ns), (123 * HOUR, 117 * HOUR));
     let page = table(&report, 20 * HOUR);
-    for words in ["lost{storage}", "7.50 to 17.50", "unknown{agent_down}", "not priced: 110.0000 h", "seen: 99.1 %"] {
+    for words in ["lost{storage}", "32.50 to 42.50", "unknown{agent_down}", "not priced: 100.0000 h", "seen: 99.1 %"] {
         assert!(page.contains(words), "{words}:\n{page}");
     }
     let by_tenant = sum(&rows, 10, &[By::Tenant, By::Tenant], None);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gpuprod::rules_page::page;
-use gpuprod_rules::{Policy, RULES};
+use gpuprod_rules::{Policy, RULES, RuleId};
 
 #[test]
 fn docs_rules_md_is_what_the_rules_say() {
@@ -23,6 +23,18 @@ fn every_rule_says_what_it_cannot_tell_and_every_threshold_why() {
             assert!(words.len() > 20 && words.ends_with('.'), "{}: {words:?}", rule.id);
         }
     }
+    let page = page();
+    for rule in RULES {
+        let (_, own) = page.split_once(&format!("\n## {}\n", rule.id)).unwrap();
+        let own = own.split("\n## ").next().unwrap();
+        let (_, sample) = own.split_once("**Evidence sample**").unwrap_or_else(|| panic!("{} has no sample", rule.id));
+        for words in [rule.id.as_str(), "began: ", "; confidence ", "evidence: ", "do: "] {
+            // Its reasons stand in its sentence: the findings that it rests on have the evidence.
+            let spared = rule.id == RuleId::NodeFit && words == "evidence: ";
+            assert!(spared || sample.contains(words), "{}: {words} is missing in {sample}", rule.id);
+        }
+    }
+    assert!(page.contains("USD"), "no sample says what it costs");
     for (rule, table) in Policy::SECTIONS {
         assert!(RULES.iter().any(|known| known.id.as_str() == *rule), "{rule} has thresholds and is no rule");
         for row in *table {

@@ -30,7 +30,7 @@ pub struct Charge {
     pub resource: &'static str,
     /// GPU time of the victim.
     pub gpu_ns: u64,
-    /// Of that: by tokens, steps or GPM.
+    /// Of that: on firm ground, as in [`Times::lost_firm_ns`].
     pub firm_ns: u64,
     /// Of that: by power and utilization.
     pub proxy_ns: u64,

@@ -26,8 +26,8 @@ pub use used::Used;
 
 /// Below `gpuprod report --help`.
 pub const HELP: &str = "The running agent need not be asked: its store is read. Rows are whole hours (UTC) and hold all but the last\n\
-seconds. Money is what was lost by tokens, steps or GPM; what was lost by the proxy of power and utilization is\n\
-a range from nothing to all of it; what was lost by utilization alone is not priced.\n\n\
+seconds. Money is what was lost by tokens, steps or GPM, or faulted, squatted or stalled; what was lost by the proxy\n\
+of power and utilization is a range from nothing to all of it; what was lost by utilization alone is not priced.\n\n\
 Examples:\n  gpuprod report\n  gpuprod report --since 7d --by cause,hour --price 2.5\n  gpuprod report --by gpu,cause --format csv";
 
 /// Its flags.

@@ -166,7 +166,11 @@ fn remarks(page: &mut String, report: &Report) {
     let known = times.observed_ns.saturating_sub(times.unknown_ns);
     let _ = writeln!(page, "\nseen: {} of the observed time; the rest is unknown", percent(known, times.observed_ns));
     if report.is_priced() {
-        let _ = writeln!(page, "priced: what was lost by tokens, steps or GPM ({} h)", hours(times.lost_firm_ns));
+        let _ = writeln!(
+            page,
+            "priced: what was lost by tokens, steps or GPM, or faulted, squatted or stalled ({} h)",
+            hours(times.lost_firm_ns)
+        );
         if let Some(ns) = report.lost_without_price_ns {
             let _ =
                 writeln!(page, "without a price: {} h of that, in no sum of money (prices of the config)", hours(ns));
@@ -180,8 +184,7 @@ fn remarks(page: &mut String, report: &Report) {
         }
         if times.lost_unpriced_ns > 0 {
             let rest = hours(times.lost_unpriced_ns);
-            let _ =
-                writeln!(page, "not priced: {rest} h were lost by utilization alone or by a state without a weight");
+            let _ = writeln!(page, "not priced: {rest} h were lost by utilization alone");
         }
     }
 }

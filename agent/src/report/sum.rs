@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuprod_rules::{Bucket, Class, UnitId, WeightSource};
+use gpuprod_rules::{Bucket, Cause, Class, UnitId, WeightSource};
 use gpuprod_snapshot::units::Nanos;
 use serde::Serialize;
 
@@ -158,11 +158,11 @@ pub struct Times {
     pub unknown_ns: u64,
     /// Work was there and was not done.
     pub lost_ns: u64,
-    /// Of the lost: by tokens, steps or GPM.
+    /// Of the lost: by tokens, steps or GPM, or by a state in which no work is done (faulted, squatted, stalled).
     pub lost_firm_ns: u64,
     /// Of the lost: by power and utilization. As money it is a range, from nothing to all of it.
     pub lost_proxy_ns: u64,
-    /// Of the lost: by utilization alone, or by the state without a weight. Never money.
+    /// Of the lost: by utilization alone, or on nobody's word. Never money.
     pub lost_unpriced_ns: u64,
 }
 
@@ -179,9 +179,13 @@ impl Times {
         };
         *field = field.saturating_add(ns);
         self.observed_ns = self.observed_ns.saturating_add(ns);
-        if let Bucket::Lost(_) = bucket {
+        if let Bucket::Lost(cause) = bucket {
             let ground = match source {
                 WeightSource::Tokens | WeightSource::Steps | WeightSource::Gpm => &mut self.lost_firm_ns,
+                // These states need no weight: w is 0 in them, and that is a fact.
+                WeightSource::None if matches!(cause, Cause::Fault | Cause::Squat | Cause::Stall) => {
+                    &mut self.lost_firm_ns
+                }
                 WeightSource::Proxy => &mut self.lost_proxy_ns,
                 WeightSource::Util | WeightSource::None => &mut self.lost_unpriced_ns,
             };

@@ -3,6 +3,7 @@
 
 mod cases;
 mod receiver;
+mod sample;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -18,6 +19,7 @@ use tokio::runtime::Handle;
 
 use self::cases::{CASES, Case, UNTRIED};
 use self::receiver::Receiver;
+pub use self::sample::{Sample, sample};
 use crate::alerts::{Desk, plan};
 use crate::clock::boottime;
 use crate::config::{Config, Mode};
@@ -178,6 +180,14 @@ fn play(case: &Case, config: &Config, receiver: &Receiver, net: &Handle, real_ti
     Ok(line)
 }
 
+impl Case {
+    /// Whether the rule speaks as loudly as it should.
+    fn is_loud(&self, finding: &Finding) -> bool {
+        let its = finding.rule == self.rule || finding.also.contains(&self.rule);
+        its && (self.informs || finding.rule == self.rule && finding.severity > Severity::Info)
+    }
+}
+
 /// A tick of a recording, judged.
 struct Step<'a, 'b> {
     /// Since its start.
@@ -195,12 +205,8 @@ fn found(case: &Case, config: &Config, mut each: impl FnMut(&Step<'_, '_>)) -> R
         let at = tick.stamp.boottime.saturating_sub(*begin.get_or_insert(tick.stamp.boottime));
         let frame = pipeline.feed(&tick);
         each(&Step { at, frame: &frame });
-        let loud = |finding: &&Finding| {
-            let its = finding.rule == case.rule || finding.also.contains(&case.rule);
-            its && (case.informs || finding.rule == case.rule && finding.severity > Severity::Info)
-        };
         if at >= onset
-            && let Some(finding) = frame.judgement.findings.iter().find(loud)
+            && let Some(finding) = frame.judgement.findings.iter().find(|finding| case.is_loud(finding))
         {
             return Ok(Some((at.saturating_sub(onset), finding.clone())));
         }

@@ -12,8 +12,8 @@ use gpuprod_snapshot::units::Nanos;
 use super::web::Web;
 use crate::pipeline::{Frame, Pipeline};
 use crate::run::{Settings, live};
-use crate::socket;
 use crate::source::Stop;
+use crate::{cost, socket};
 
 /// What a feed says.
 #[derive(Debug)]
@@ -113,7 +113,9 @@ pub(super) fn own(settings: Settings, stop: Stop) -> Result<Receiver<News>> {
     let work = move || {
         let mut pipeline = Pipeline::new(settings.config.rules.policy());
         for tick in live(&settings, &stop) {
-            let frame = pipeline.feed(&tick).to_owned();
+            let mut frame = pipeline.feed(&tick).to_owned();
+            let judged = &frame.judgement;
+            frame.own.costs = cost::all(&judged.findings, &judged.units, &settings.config.prices, tick.stamp.realtime);
             if !send(&tell, News::Frame(Box::new(frame))) {
                 return;
             }

@@ -116,6 +116,11 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
     if view.tells {
         let mut show =
             |what, value, unit: Cow<'static, str>| evidence.push(Evidence::plain(what, &object, value, unit));
+        if let (Some(victim), Some(began)) = (victim_onset(view), onset)
+            && began <= victim
+        {
+            show("began before its victim fell behind, by", victim.saturating_sub(began).as_secs_f64(), "s".into());
+        }
         if let Some(rho) = rho {
             show("rank correlation of its course with the deficit", rho, "rho".into());
         }

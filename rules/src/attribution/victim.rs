@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::baseline::Deviation;
-use crate::rule::View;
+use crate::rule::{View, cpu_starved_loader};
 use crate::{Cause, Evidence, Micro, Policy, Rejected};
 
 /// The first gate: the victim does worse than its own normal.
@@ -28,16 +28,16 @@ pub(crate) fn victim_evidence(view: &View<'_>) -> Vec<Evidence> {
     }
     let engine = unit.engine.map_or(unit.name.as_str(), |engine| engine.url.as_str());
     if let Some(deviation) = &unit.deviation {
-        let percent = |value: f64| value * 100.0;
+        let hundred = |value: f64| value * 100.0;
         let what = match unit.weight.source {
             _ if unit.engine.is_some() => "token rate, of its own normal",
             crate::WeightSource::Steps => "step rate, of its own normal",
             _ => "pace of the GPU, of its own normal",
         };
         let scaled = Deviation {
-            value: percent(deviation.value),
-            normal: percent(deviation.normal),
-            spread: percent(deviation.spread),
+            value: hundred(deviation.value),
+            normal: hundred(deviation.normal),
+            spread: hundred(deviation.spread),
             ..*deviation
         };
         evidence
@@ -82,21 +82,33 @@ pub(crate) fn cleared(view: &View<'_>) -> Vec<Rejected> {
     {
         reject(Cause::Throttle, format!("no thermal or brake clock event (reasons {reasons:#x})"));
     }
+    // In the words of the rules that would blame them, and never beside a candidate that passed the gates.
+    let cpu_waits = view.policy.cpu_starved_loader.wait_some;
     if let Some(some) = unit.work.cpu_some
-        && some < 0.30
+        && some < cpu_waits.as_fraction()
+        && !blamed(view)
     {
-        reject(
-            Cause::HostCpu,
-            format!("some task waited for a CPU {} % of the time, below 30 %", Micro::from_f64(some * 100.0)),
-        );
+        let (some, most) = (percent(some), percent(cpu_waits.as_fraction()));
+        reject(Cause::HostCpu, format!("some task waited for a CPU {some} % of the time, below {most} %"));
     }
+    let full = view.policy.kv_saturation.full;
     if let Some(usage) = unit.engine.and_then(|engine| engine.kv_usage.copied())
-        && usage.as_fraction() < 0.95
+        && usage.as_fraction() < full.as_fraction()
     {
-        reject(Cause::Kv, format!("KV cache {} % full, below 95 %", Micro::from_f64(usage.as_fraction() * 100.0)));
+        let (usage, full) = (percent(usage.as_fraction()), percent(full.as_fraction()));
+        reject(Cause::Kv, format!("KV cache {usage} % full, below {full} %"));
     }
     if let crate::facts::Demand::Present { running, waiting } = unit.demand {
         reject(Cause::Upstream, format!("{running} requests run and {waiting} wait"));
     }
     rejected
+}
+
+/// Whether the CPUs pass every gate: a quota, stolen time or interrupts hold a workload back that waits little itself.
+fn blamed(view: &View<'_>) -> bool {
+    cpu_starved_loader::candidate(view).is_some_and(|(_, candidate)| super::weigh(view, candidate).is_ok())
+}
+
+fn percent(part: f64) -> Micro {
+    Micro::from_f64(part * 100.0)
 }

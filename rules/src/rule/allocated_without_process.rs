@@ -16,7 +16,8 @@ thresholds! {
     pub struct Thresholds {
         /// Without a process for so long it is told: images are pulled, data is staged, environments are built.
         for_ns: Nanos = Nanos::from_secs(900), Nanos(0)..=Nanos::from_secs(86_400);
-        /// From here on it is a warning.
+        /// From here on it is a warning. An hour is longer than images and data sets take to come, and is a GPU-hour
+        /// that somebody pays for.
         warn_ns: Nanos = Nanos::from_secs(3_600), Nanos(0)..=Nanos::from_secs(604_800);
     }
 }

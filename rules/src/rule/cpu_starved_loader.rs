@@ -15,15 +15,21 @@ thresholds! {
     /// Thresholds of `cpu_starved_loader`.
     pub struct Thresholds {
         /// Share of time in which a thread of the workload waits for a CPU from which it is held up, in millionths.
+        /// Pressure of .3 says that for three tenths of the time at least one thread stood ready without a CPU
+        /// (kernel, accounting/psi): a loader that is a tenth late is hidden by its prefetch, one that is a third late
+        /// is not.
         wait_some: Part = Part(300_000), Part(0)..=Part(1_000_001);
         /// Share of quota periods in which its cgroup is held from which the quota is the cause, in millionths: one in
         /// ten already stretches the longest step of a batch.
         throttled: Part = Part(100_000), Part(0)..=Part(1_000_001);
-        /// Share of all CPU time that the hypervisor takes from which it is the cause, in millionths.
+        /// Share of all CPU time that the hypervisor takes from which it is the cause, in millionths. The kernel's
+        /// steal counter is time that the guest wanted and did not get: a tenth is what a quota takes (throttled).
         steal: Part = Part(100_000), Part(0)..=Part(1_000_001);
-        /// Share of all CPU time spent in interrupts from which they are the cause, in millionths.
+        /// Share of all CPU time spent in interrupts from which they are the cause, in millionths. A choice: as much
+        /// as a quota takes (throttled).
         interrupts: Part = Part(100_000), Part(0)..=Part(1_000_001);
         /// Share of the node's busy CPUs that the workload itself uses from which it is its own work, in millionths.
+        /// Half: above it nobody else can use more than the workload does.
         own_share: Part = Part(500_000), Part(0)..=Part::ONE;
     }
 }

@@ -17,13 +17,15 @@ use crate::{Cause, Evidence, Part, Rejected, Severity};
 thresholds! {
     /// Thresholds of `cross_socket_feeding`.
     pub struct Thresholds {
-        /// Share of the CPU time of the GPU's processes, in millionths, that is spent on other sockets from which the GPU
-        /// counts as fed from there.
+        /// Share of the CPU time of the GPU's processes, in millionths, that is spent on other sockets from which the
+        /// GPU counts as fed from there. Half: below it most of the feeding is local, and what is not is the
+        /// scheduler's ordinary balancing.
         away: Part = Part(500_000), Part(10_000)..=Part(1_000_001);
         /// Bytes per second into the GPU from which that is worth a warning without a loss of progress: below a gigabyte
         /// a second the link between the sockets is not felt.
         feed: f64 = 1e9, 0.0..=1e15;
-        /// How long it must last.
+        /// How long it must last. The balancer of the kernel moves threads for seconds; half a minute is a placement.
+        /// As for any starvation.
         for_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

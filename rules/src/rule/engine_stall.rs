@@ -20,7 +20,8 @@ thresholds! {
     pub struct Thresholds {
         /// Nothing must move for so long: an engine steps every 20 to 500 ms, and pages lag up to 6 s (vllm#49538).
         for_ns: Nanos = Nanos::from_secs(15), Nanos::from_secs(5)..=Nanos::from_secs(600);
-        /// Or for so many of the engine's own longest steps (99th percentile), if that is longer.
+        /// Or for so many of the engine's own longest steps (99th percentile), if that is longer. A step is late by
+        /// chance now and then; twenty of the longest in a row are none.
         steps: f64 = 20.0, 1.0..=1000.0;
         /// For so long where no GPU reading can exclude a long prompt: a million tokens take a minute and more.
         blind_for_ns: Nanos = Nanos::from_secs(120), Nanos::from_secs(15)..=Nanos::from_secs(1_800);
@@ -29,9 +30,11 @@ thresholds! {
         /// Without GPM: power, as a part of the span from bare idle to the limit, above which it works. Public hangs draw
         /// .14 to .24 of the limit.
         works_power: Part = Part(350_000), Part(0)..=Part::ONE;
-        /// A process that has served nothing yet may warm up for so long after its first page.
+        /// A process that has served nothing yet may warm up for so long after its first page. Compilation and capture
+        /// of graphs go on for a minute or two while the page answers already.
         warm_up_ns: Nanos = Nanos::from_secs(120), Nanos(0)..=Nanos::from_secs(3_600);
-        /// After the last sign of trouble the finding stays for so long.
+        /// After the last sign of trouble the finding stays for so long. Six pages of an engine that lags: one step
+        /// between two hangs does not end it.
         clear_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

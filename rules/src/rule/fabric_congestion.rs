@@ -25,7 +25,8 @@ thresholds! {
         /// Growth of port_xmit_wait over its own normal from which an InfiniBand port is held back; its ticks have no
         /// specified length, so that only the own normal can be a measure.
         wait_ratio: f64 = 3.0, 1.0..=1e6;
-        /// How long it must last before the rule speaks.
+        /// How long it must last before the rule speaks. Congestion control (DCQCN) reacts within milliseconds and
+        /// bursts pass in seconds; what stays for so long is starvation as any other.
         for_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
         /// A link that failed is told for so long.
         failed_ns: Nanos = Nanos::from_secs(60), Nanos::from_secs(1)..=Nanos::from_secs(86_400);

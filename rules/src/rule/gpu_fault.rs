@@ -36,7 +36,8 @@ thresholds! {
         /// Productivity deficit, in millionths, from which a GPU of the same workload as a broken one is its victim: as
         /// for any starvation that warns.
         peer_deficit: Part = Part(150_000), Part(0)..=Part::ONE;
-        /// An Xid that breaks nothing is shown for so long after its last line.
+        /// An Xid that breaks nothing is shown for so long after its last line. Two scrapes of the usual 30 s must see
+        /// it.
         told_for_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(86_400);
     }
 }

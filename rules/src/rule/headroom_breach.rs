@@ -18,19 +18,22 @@ thresholds! {
         /// Share of the requests' time that is spent in the queue, in millionths, from which an engine is too near its
         /// capacity (handbook, serving sizing: a material share).
         queued: Part = Part(200_000), Part(0)..=Part::ONE;
-        /// Blocks of 5 s, of the last twelve, that must show it.
+        /// Blocks of 5 s, of the last twelve, that must show it. Forty seconds of a minute: one burst is what the room
+        /// is for.
         blocks: u32 = 8, 1..=12;
         /// How many times its mean the busiest minute of a hundred has, as long as half an hour of the engine's own requests
         /// was not seen (Azure conversation trace: 1.5; its code trace has 3.8).
         burst: f64 = 1.5, 1.0..=100.0;
-        /// Room that is so many times what a burst takes is more than anybody needs.
+        /// Room that is so many times what a burst takes is more than anybody needs. Twice: capacity that two bursts
+        /// at once would not fill (handbook, serving sizing).
         spare: f64 = 2.0, 1.0..=100.0;
         /// Nobody may have come, or there must have been that much room, for so long before it is called over-reserved
-        /// (information).
+        /// (information). A day: the trough of a daily course is no surplus.
         over_reserved_ns: Nanos = Nanos::from_secs(86_400), Nanos::from_secs(3_600)..=Nanos::from_secs(2_592_000);
-        /// How long it must last.
+        /// How long it must last. A minute: shorter is one burst of the public traces (Azure), which the room is for.
         for_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
-        /// How long it must be good before the finding ends.
+        /// How long it must be good before the finding ends. As long as it takes to be told (for_ns), so that a queue
+        /// around the limit is one finding.
         clear_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

@@ -48,35 +48,50 @@ struct Trouble {
 thresholds! {
     /// Thresholds of `io_stall`; the ratio of a disk that is merely slower than normal stands in the policy itself.
     pub struct Thresholds {
-        /// Share of time in which a task of the workload waits for I/O from which it is held up, in millionths.
+        /// Share of time in which a task of the workload waits for I/O from which it is held up, in millionths. PSI's
+        /// `some` of .2 is a fifth of the time (kernel, accounting/psi): more than the .15 of lost progress that
+        /// warns, as read-ahead hides the rest.
         wait_some: Part = Part(200_000), Part(0)..=Part::ONE;
-        /// Share of samples with a thread blocked in an I/O path from which it is, in millionths.
+        /// Share of samples with a thread blocked in an I/O path from which it is, in millionths. Higher than
+        /// wait_some: states are samples, and one blocked thread of many in one look of three is what chance shows at
+        /// .2 of the time.
         wait_blocked: Part = Part(300_000), Part(0)..=Part::ONE;
-        /// A workload without a progress source starves when its GPU is no busier than this, in millionths.
+        /// A workload without a progress source starves when its GPU is no busier than this, in millionths. A choice,
+        /// beside the wait: a GPU that computes more than a third of the time is slowed, not stalled.
         hungry_util: Part = Part(350_000), Part(0)..=Part::ONE;
-        /// Latency of a solid-state drive below which no wait is a stall, in milliseconds.
+        /// Latency of a solid-state drive below which no wait is a stall, in milliseconds. A flash drive answers well
+        /// below a millisecond, in a few while it collects garbage: 5 ms is a queue or a fault.
         await_ms: f64 = 5.0, 0.0..=100_000.0;
-        /// The same of a spinning disk.
+        /// The same of a spinning disk. A seek and half a turn take 8 to 13 ms (7,200 per minute): 20 ms is a queue.
         await_spinning_ms: f64 = 20.0, 0.0..=100_000.0;
-        /// The same of a network file system.
+        /// The same of a network file system. A choice: the server's own spinning disk, and twice the way; no public
+        /// figure is known.
         await_remote_ms: f64 = 50.0, 0.0..=100_000.0;
-        /// Latency over the own normal from which a device or server answers too late.
+        /// Latency over the own normal from which a device or server answers too late. Load is taken out before, by
+        /// buckets of it (the idea of Perseus, FAST 2023); twice disk_await_ratio, since no lost progress need be
+        /// known here.
         await_ratio: f64 = 3.0, 1.0..=1_000.0;
         /// Latency over the own normal from which a device answers too late whatever the clock says: a drive of .15 ms that
         /// needs 3 ms is below every floor and twenty times late.
         await_far: f64 = 10.0, 1.0..=1_000.0;
-        /// Others' share of a device's bytes from which they are the cause, in millionths.
+        /// Others' share of a device's bytes from which they are the cause, in millionths. More than half, with a
+        /// margin: who moves as much as all others together is not the victim of the others.
         background: Part = Part(600_000), Part(0)..=Part::ONE;
-        /// Bytes per read below which the workload lives on the latency of small files, not on bandwidth.
+        /// Bytes per read below which the workload lives on the latency of small files, not on bandwidth. 64 KiB:
+        /// below it drives are bound by operations, above it by bytes (read-ahead of the kernel is 128 KiB).
         small_read: f64 = 65_536.0, 0.0..=1e9;
-        /// Bytes read again after they fell out of the page cache, as a part of all that is read, in millionths, from which the
-        /// page cache does not hold.
+        /// Bytes read again after they fell out of the page cache, as a part of all that is read, in millionths, from
+        /// which the page cache does not hold. A tenth: a cache that holds has next to none (workingset_refault_file
+        /// of the kernel).
         refault: Part = Part(100_000), Part(0)..=Part::ONE;
-        /// A stall must last so long before the rule speaks.
+        /// A stall must last so long before the rule speaks. Shorter than for starvation: a wait is itself the
+        /// evidence, and a stall must be told within 20 s. A full write-back of dirty pages takes seconds.
         for_ns: Nanos = Nanos::from_secs(15), Nanos(0)..=Nanos::from_secs(3_600);
-        /// How long it must be good before the rule is silent again.
+        /// How long it must be good before the rule is silent again. Twice the time to be told, so that a device that
+        /// answers now and then is one finding.
         clear_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
-        /// A burst of the workload's own writing is a checkpoint for so long.
+        /// A burst of the workload's own writing is a checkpoint for so long. Two minutes: 120 GB at 1 GB/s; longer
+        /// holds the job up, whatever it is.
         checkpoint_ns: Nanos = Nanos::from_secs(120), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

@@ -21,11 +21,12 @@ thresholds! {
         /// Times its own normal from which a latency violates its class (and deviation_z spreads, and the change-point test):
         /// 1.5, the productive GPU-hours article's story has 1.6.
         ratio: f64 = 1.5, 1.0..=1000.0;
-        /// Blocks of 5 s, of the last twelve, that must break a promise.
+        /// Blocks of 5 s, of the last twelve, that must break a promise. Forty seconds of a minute: a promise for 95
+        /// of 100 requests is broken by chance in single blocks.
         blocks: u32 = 8, 1..=12;
-        /// How long it must last.
+        /// How long it must last. As for any starvation: one long prompt delays everybody behind it for seconds.
         for_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
-        /// How long it must be good before the finding ends.
+        /// How long it must be good before the finding ends. As starved_clear_ns: one good minute.
         clear_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

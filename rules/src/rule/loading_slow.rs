@@ -15,11 +15,14 @@ use crate::{Cause, Evidence, Micro, Part, Severity};
 thresholds! {
     /// Thresholds of `loading_slow`.
     pub struct Thresholds {
-        /// A load that takes so many times the longest of its last eight is slow.
+        /// A load that takes so many times the longest of its last eight is slow. Twice: the longest of eight was
+        /// cold, so that a cold page cache alone does not reach it.
         ratio: f64 = 2.0, 1.0..=1_000.0;
         /// Bytes per second, as a part of its own normal in millionths, below which a load that waits for I/O is slow.
+        /// Half its own normal: the same twice, seen while it loads.
         rate: Part = Part(500_000), Part(0)..=Part::ONE;
-        /// So many loads must have been seen.
+        /// So many loads must have been seen. The longest of fewer says little: three is the least that has a middle
+        /// one.
         loads: u32 = 3, 1..=8;
         /// No load is slow before so long: page caches and schedulers scatter by that much.
         least_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);

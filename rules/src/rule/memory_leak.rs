@@ -16,15 +16,18 @@ use crate::{Cause, Evidence, Part, Severity};
 thresholds! {
     /// Thresholds of `memory_leak`.
     pub struct Thresholds {
-        /// How well a line must fit half an hour of growth (coefficient of determination), in millionths.
+        /// How well a line must fit half an hour of growth (coefficient of determination), in millionths. A sawtooth
+        /// of a garbage collector or of batches fits worse; a leak grows with the work, nearly straight.
         fit: Part = Part(900_000), Part(0)..=Part(1_000_001);
         /// Memory must run out within so long: less than a night, so that somebody can act in time.
         ends_within_ns: Nanos = Nanos::from_secs(21_600), Nanos(0)..=Nanos::from_secs(604_800);
         /// The last ten minutes must grow at this part of the whole slope, in millionths: what has stopped is no leak.
         still_grows: Part = Part(500_000), Part(0)..=Part::ONE;
-        /// Share of time in which a thread of the workload waits for memory from which the node is short, in millionths.
+        /// Share of time in which a thread of the workload waits for memory from which the node is short, in
+        /// millionths. Reclaim that stops a task for a fifth of its time (kernel, accounting/psi), as for
+        /// io_stall.wait_some.
         wait_some: Part = Part(200_000), Part(0)..=Part(1_000_001);
-        /// A kill by the kernel is told for so long.
+        /// A kill by the kernel is told for so long. Two scrapes of the usual 30 s must see it.
         killed_ns: Nanos = Nanos::from_secs(60), Nanos::from_secs(1)..=Nanos::from_secs(86_400);
     }
 }

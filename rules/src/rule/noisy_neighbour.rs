@@ -23,13 +23,16 @@ thresholds! {
         /// Points of 16 that the suspect must have at the gates: without its course going with the victim's loss, or others
         /// that were spared, nobody has eight.
         score: u32 = 8, 0..=16;
-        /// A latency of so many times its own normal is a victim's, where its progress did not fall.
+        /// A latency of so many times its own normal is a victim's, where its progress did not fall. 1.5 as for
+        /// latency_class_violation.ratio: a latency half above its normal is what users notice first.
         latency: f64 = 1.5, 1.0..=1000.0;
-        /// Share of a GPU's time, in millionths, from which a workload on a shared GPU counts at all.
+        /// Share of a GPU's time, in millionths, from which a workload on a shared GPU counts at all. A twentieth, as
+        /// squatter.util: what does no more does nothing.
         busy: Part = Part(50_000), Part(0)..=Part::ONE;
-        /// How long it must last.
+        /// How long it must last. As for any starvation.
         for_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
-        /// How long it must be good before the finding ends; what it did to the victim goes away first.
+        /// How long it must be good before the finding ends; what it did to the victim goes away first. Half a minute
+        /// more than the victim's own trouble takes to be over (starved_clear_ns).
         clear_ns: Nanos = Nanos::from_secs(90), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

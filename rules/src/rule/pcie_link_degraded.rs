@@ -23,10 +23,12 @@ thresholds! {
         /// Replays per minute, over ten minutes, from which a link is bad at full width and speed: a healthy one has none
         /// for days.
         replays: f64 = 1.0, 0.0..=1e9;
-        /// So long before the victim's trouble a link may have fallen and still be its cause: deficits may grow slowly.
+        /// So long before the victim's trouble a link may have fallen and still be its cause: deficits may grow
+        /// slowly. CUSUM sees a slow deficit minutes after it began.
         near_ns: Nanos = Nanos::from_secs(900), Nanos(0)..=Nanos::from_secs(86_400);
         /// Part of what the degraded link can carry, in millionths, from which it limits whoever has lived with it for
-        /// longer than that.
+        /// longer than that. Headers and acknowledgements leave about nine tenths of the raw rate: half is a link that
+        /// matters without being full.
         filled: Part = Part(500_000), Part(0)..=Part::ONE;
     }
 }

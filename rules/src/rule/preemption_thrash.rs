@@ -14,15 +14,19 @@ use crate::{Cause, Evidence, Micro, Part, Severity};
 thresholds! {
     /// Thresholds of `preemption_thrash`.
     pub struct Thresholds {
-        /// Preemptions per second from which it may thrash; single ones are a full cache's ordinary life.
+        /// Preemptions per second from which it may thrash; single ones are a full cache's ordinary life. One in ten
+        /// seconds: at public rates of requests (Azure, Mooncake, engine simulated) an engine with room has none.
         rate: f64 = 0.1, 0.0..=10_000.0;
-        /// Useful part of all tokens that are computed, in millionths, below which it does.
+        /// Useful part of all tokens that are computed, in millionths, below which it does. A tenth of the work done
+        /// twice is what MLPerf Storage's .90 calls starved.
         goodput: Part = Part(900_000), Part(0)..=Part::ONE;
-        /// Share of half a minute, in millionths, in which requests must be swapped out (engines that swap).
+        /// Share of half a minute, in millionths, in which requests must be swapped out (engines that swap). Nearly
+        /// all of it: single swapped requests come back within seconds.
         swapped: Part = Part(800_000), Part(0)..=Part::ONE;
-        /// How long it must last.
+        /// How long it must last. As for any starvation: one long context that is preempted and comes back takes
+        /// seconds.
         for_ns: Nanos = Nanos::from_secs(30), Nanos::from_secs(5)..=Nanos::from_secs(3_600);
-        /// How long it must be over before the finding ends.
+        /// How long it must be over before the finding ends. As starved_clear_ns: one good minute.
         clear_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

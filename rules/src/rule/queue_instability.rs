@@ -12,11 +12,13 @@ use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
 thresholds! {
     /// Thresholds of `queue_instability`.
     pub struct Thresholds {
-        /// Requests by which the queue must grow within two minutes.
+        /// Requests by which the queue must grow within two minutes. Five: a queue of one or two breathes with single
+        /// long prompts.
         growth: u64 = 5, 1..=1_000_000;
         /// Or this part of what it was, in millionths, if that is more: large queues breathe.
         growth_share: Part = Part(200_000), Part(0)..=Part(10_000_000);
-        /// A queue that is served within this time is a rush, and no trouble.
+        /// A queue that is served within this time is a rush, and no trouble. Half a minute: who waits no longer than
+        /// that is served within what clients wait before they ask again.
         drain_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(86_400);
         /// Requests must come so many times as fast in the second minute as in the first (or finish so many times as slowly)
         /// for a queue that speeds up: chance moves a trace's arrivals by 1.3, clients that ask again by 1.6 and more (Azure
@@ -25,7 +27,7 @@ thresholds! {
         /// Share of the variance that a straight line through the logarithm must explain for it, more than through the queue
         /// itself (.97 to .99 with clients that ask again after 30 s).
         log_fit: f64 = 0.95, 0.0..=1.0;
-        /// It must not grow for so long before the finding ends.
+        /// It must not grow for so long before the finding ends. Half of what the growth is measured over.
         clear_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

@@ -20,11 +20,12 @@ thresholds! {
     /// Thresholds of `shared_uplink_contention`.
     pub struct Thresholds {
         /// Part of what the shared link can carry in one direction, in millionths, from which it is full: headers and
-        /// acknowledgements take the rest.
+        /// acknowledgements take the rest. PCIe's packets of 256 bytes carry nine tenths of the raw rate at best.
         used: Part = Part(800_000), Part(10_000)..=Part(1_000_001);
-        /// Part of what a device moves when it is alone, in millionths, that must be missing.
+        /// Part of what a device moves when it is alone, in millionths, that must be missing. A fifth: more than the
+        /// .15 of lost progress that warns.
         squeezed: Part = Part(200_000), Part(0)..=Part::ONE;
-        /// How long it must last.
+        /// How long it must last. A checkpoint or a load fills a link for seconds and is over; longer is two jobs.
         for_ns: Nanos = Nanos::from_secs(15), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

@@ -33,14 +33,16 @@ pub(super) const TEXT: Text = Text {
 thresholds! {
     /// Thresholds of `silent_throttling`.
     pub struct Thresholds {
-        /// Share of the last minute, in millionths, in which a reason must be on: shorter ones come with every load step.
+        /// Share of the last minute, in millionths, in which a reason must be on: shorter ones come with every load
+        /// step. A tenth of the time at lowered clocks is what the state `throttled` asks for as well.
         share: Part = Part(100_000), Part(10_000)..=Part::ONE;
         /// Part of the own normal SM clock, in millionths, that must be missing: below it clocks scatter of their own.
         deficit: Part = Part(50_000), Part(0)..=Part::ONE;
         /// A software power cap at an unchanged limit counts below this part of the own normal clock, in millionths: GPUs
         /// of one model differ by 8 % (GPU variability, SC 2022).
         cap_clock: Part = Part(900_000), Part(0)..=Part::ONE;
-        /// How long the clocks must be free before the rule is silent again.
+        /// How long the clocks must be free before the rule is silent again. Heat comes and goes with the load of
+        /// minutes: one finding for one hot afternoon, not twenty.
         clear_ns: Nanos = Nanos::from_secs(120), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

@@ -47,25 +47,30 @@ thresholds! {
         for_ns: Nanos = Nanos::from_secs(600), Nanos(0)..=Nanos::from_secs(3_600);
         /// The same where a person works (login session, notebook, Slurm's interactive step): people pause.
         interactive_ns: Nanos = Nanos::from_secs(3_600), Nanos(0)..=Nanos::from_secs(86_400);
-        /// A workload that has not served yet may load for so long.
+        /// A workload that has not served yet may load for so long. Half an hour: 500 GB at 300 MB/s; longer is a
+        /// hang.
         loading_cap_ns: Nanos = Nanos::from_secs(1_800), Nanos(0)..=Nanos::from_secs(86_400);
         /// Memory that a dead holder must keep to count, in millionths: 5 %, since a context alone is no harm.
         dead_mem: Part = Part(50_000), Part(0)..=Part::ONE;
         /// A holder must be dead for so long: a driver takes its time to tear down, two minutes is not that.
         dead_ns: Nanos = Nanos::from_secs(120), Nanos(0)..=Nanos::from_secs(3_600);
-        /// An engine's page must be refused for so long before the engine counts as gone.
+        /// An engine's page must be refused for so long before the engine counts as gone. A restart of the server
+        /// takes seconds; two scrapes of 30 s must fail.
         refused_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
-        /// Bytes per second of file I/O from which a workload loads or saves, and does not squat.
+        /// Bytes per second of file I/O from which a workload loads or saves, and does not squat. 100 MB/s is the
+        /// slowest at which weights are sensibly loaded (a network of 1 Gbit/s).
         io_bytes: f64 = 100e6, 0.0..=1e12;
         /// Bytes per second on PCIe and NVLink up to which a GPU is cut off. NVML's own polling moves .6 to 1.0 MB/s on
         /// an H200, batch-1 decode 25.
         quiet_link_bytes: f64 = 4e6, 0.0..=1e12;
-        /// Utilization from which a GPU may spin, in millionths.
+        /// Utilization from which a GPU may spin, in millionths. The kernel of a hung collective is always resident:
+        /// 100 %, less what the sampling loses.
         spin_util: Part = Part(950_000), Part(0)..=Part::ONE;
         /// SM activity up to which full utilization is a spin, in millionths: one block is .008 on an H200, batch-1
         /// decode .80.
         spin_sm: Part = Part(100_000), Part(0)..=Part::ONE;
-        /// DRAM and tensor activity up to which it is one, in millionths.
+        /// DRAM and tensor activity up to which it is one, in millionths. A spin reads one flag from the cache; work
+        /// reads its weights from memory.
         spin_dram: Part = Part(20_000), Part(0)..=Part::ONE;
         /// Without GPM: power, as a part of the span from bare idle to the limit, up to which it is one, in millionths.
         /// Public hangs draw .14 to .24 of the limit, busy GPUs .65 and more.

@@ -24,7 +24,8 @@ thresholds! {
         /// Utilization from which a rank counts as waiting in a resident kernel, in millionths: collectives of NCCL read 100 %
         /// while they wait (NCCL issue 968).
         resident: Part = Part(950_000), Part(500_000)..=Part::ONE;
-        /// Utilization that a rank whose data are late lies below every rank that waits, in millionths.
+        /// Utilization that a rank whose data are late lies below every rank that waits, in millionths. A choice above
+        /// the noise of a counter that is sampled; no public figure is known.
         gap: Part = Part(50_000), Part(0)..=Part::ONE;
         /// Activity of a slow rank, as a part of its own normal, over that of those who wait for it (one labelled straggler of
         /// a public trace had 2.35, the next rank 1.05; ranks without trouble stayed below 1.23).
@@ -33,7 +34,8 @@ thresholds! {
         for_ns: Nanos = Nanos::from_secs(25), Nanos(0)..=Nanos::from_secs(3_600);
         /// How long they must work again before the finding ends: as long as a stall of what feeds the laggard.
         clear_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
-        /// A rank that was started less than this ago warms up, and is no laggard.
+        /// A rank that was started less than this ago warms up, and is no laggard. Compilation, allocation and cold
+        /// caches: the first minutes of a rank are slower than all later ones.
         warm_ns: Nanos = Nanos::from_secs(120), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

@@ -44,9 +44,11 @@ thresholds! {
         page_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
         /// Tokens or steps and GPM must contradict each other for so long; from then on steps are not believed.
         conflict_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
-        /// Utilization or activity, in millionths, from which a GPU works though its engine's page is silent.
+        /// Utilization or activity, in millionths, from which a GPU works though its engine's page is silent. A tenth
+        /// is above what a context, a display or polling shows (to .05), and below any real work.
         works: Part = Part(100_000), Part(0)..=Part::ONE;
-        /// Share of the last ten minutes, in millionths, below which too little was read.
+        /// Share of the last ten minutes, in millionths, below which too little was read. Half a minute of ten: the
+        /// agent's restart misses less.
         coverage: Part = Part(950_000), Part(0)..=Part::ONE;
     }
 }

@@ -15,11 +15,13 @@ thresholds! {
     pub struct Thresholds {
         /// It must last so long: restarts, caches and compilers settle within minutes.
         for_ns: Nanos = Nanos::from_secs(600), Nanos::from_secs(60)..=Nanos::from_secs(86_400);
-        /// The loss must begin within this time after the process was replaced.
+        /// The loss must begin within this time after the process was replaced. Later it is not the replacement's
+        /// doing, as far as anybody can tell.
         after_ns: Nanos = Nanos::from_secs(300), Nanos::from_secs(10)..=Nanos::from_secs(86_400);
-        /// Share of time in which the workload waits for I/O or CPU, in millionths, from which the node may be the reason.
+        /// Share of time in which the workload waits for I/O or CPU, in millionths, from which the node may be the
+        /// reason. As low as a wait can be read apart from noise: a fifth would be starvation (io_stall.wait_some).
         waits: Part = Part(200_000), Part(0)..=Part::ONE;
-        /// How long it must be good before the finding ends.
+        /// How long it must be good before the finding ends. As starved_clear_ns: one good minute.
         clear_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
     }
 }

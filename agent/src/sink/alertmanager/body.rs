@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use gpuprod_rules::{Evidence, Finding};
+use gpuprod_rules::Finding;
 use gpuprod_snapshot::units::Nanos;
 use serde::Serialize;
 
 use crate::alerts::{Alert, Alerts, Phase, alert_name};
+use crate::cost::{self, Cost};
+use crate::tell;
 use crate::text::{clean, utc_exact};
 
 /// Longest annotation, in characters.
@@ -44,12 +46,14 @@ pub struct Postable {
 
 /// What of the list is posted: what fires and what is over; what waits is not.
 #[must_use]
-pub fn items(alerts: &Alerts, findings: &[Finding], site: &BTreeMap<String, String>) -> Vec<Item> {
+pub fn items(alerts: &Alerts, findings: &[Finding], costs: &[Cost], site: &BTreeMap<String, String>) -> Vec<Item> {
     let posted = |alert: &&Alert| matches!(alert.phase, Phase::Firing | Phase::Resolved);
     let item = |alert: &Alert| Item {
         labels: labels(alert, &alerts.node),
         site: site.clone(),
-        annotations: alert.finding(findings).map_or_else(|| ended(alert), annotations),
+        annotations: alert
+            .finding(findings)
+            .map_or_else(|| ended(alert), |finding| annotations(finding, cost::find(costs, finding))),
         starts_at: alert.starts_at,
         ended_at: (alert.phase == Phase::Resolved).then(|| alert.ended_at.unwrap_or(alert.starts_at)),
     };
@@ -80,7 +84,7 @@ fn ended(alert: &Alert) -> BTreeMap<&'static str, String> {
 }
 
 /// The finding, whole: what the person who is paged reads first.
-fn annotations(finding: &Finding) -> BTreeMap<&'static str, String> {
+fn annotations(finding: &Finding, cost: Option<&Cost>) -> BTreeMap<&'static str, String> {
     let mut out = BTreeMap::new();
     let mut put = |name, text: String| {
         if !text.is_empty() {
@@ -91,24 +95,17 @@ fn annotations(finding: &Finding) -> BTreeMap<&'static str, String> {
     put("severity", finding.severity.as_str().to_owned());
     put("variant", line(finding.variant.as_deref().unwrap_or("")));
     put("cause", finding.cause.map_or("", |cause| cause.as_str()).to_owned());
-    put("confidence", format!("{:.2}", f64::from(finding.confidence.0) / 1e6));
+    put("confidence", tell::sure(finding));
+    put("onset", tell::began(finding));
+    put("lost", tell::lost(finding, cost).unwrap_or_default());
     put("victims", line(&some(finding.victims.iter().map(|unit| unit.0.to_string()), ", ")));
-    let evidence = finding.evidence.iter().map(|evidence| line(&in_words(evidence)));
+    let evidence = finding.evidence.iter().map(|evidence| line(&tell::reading(evidence)));
     put("evidence", some(evidence, "\n"));
-    let rejected = finding.rejected.iter().map(|rejected| {
-        let of = if rejected.of.is_empty() { String::new() } else { format!(" ({})", rejected.of) };
-        line(&format!("not {}{of}: {}", rejected.cause, rejected.why))
-    });
+    let rejected = finding.rejected.iter().map(|rejected| line(&tell::rejected(rejected)));
     put("rejected", some(rejected, "\n"));
     put("advice", line(&finding.advice));
     put("runbook", "on the node: gpuprod check; gpuprod top".to_owned());
     out
-}
-
-fn in_words(evidence: &Evidence) -> String {
-    let Evidence { what, of, value, unit, normal } = evidence;
-    let normal = normal.map(|n| format!(", normal {} +- {} (n {}, z {})", n.median, n.spread, n.n, n.z));
-    format!("{what} of {of} is {value} {unit}{}", normal.unwrap_or_default())
 }
 
 /// Foreign text on one line.

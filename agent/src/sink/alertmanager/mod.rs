@@ -68,7 +68,7 @@ pub struct Alertmanager {
 
 impl Sink for Alertmanager {
     fn accept(&mut self, frame: &Frame<'_>) {
-        let items = items(&frame.alerts, &frame.judgement.findings, &self.site);
+        let items = items(&frame.alerts, &frame.judgement.findings, &frame.own.costs, &self.site);
         // What changes with each tick, the annotations, goes along with the next post.
         let same = |a: &Item, b: &Item| a.labels == b.labels && a.ended_at == b.ended_at;
         self.list.send_if_modified(|known| {

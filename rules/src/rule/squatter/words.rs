@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::{Nanos, to_f64};
 
-use crate::facts::UnitFacts;
+use crate::facts::{Kin, UnitFacts};
+use crate::judgement::AHEAD;
 use crate::rule::{Claim, View};
 use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
 
@@ -14,10 +15,7 @@ use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
 /// nothing: one job that holds eight GPUs is one page.
 pub(super) fn claim(view: &View<'_>, variant: &str, severity: Severity, onset: Nanos) -> Claim {
     let unit = view.unit;
-    // Those that do the same: who spins is told apart from who stands still.
-    let spins = unit.usage.spins.since().is_some();
-    let alike = unit.kin.iter().filter(|kin| if spins { kin.spins.is_some() } else { kin.still.is_some() });
-    let lead = alike.map(|kin| &kin.name).chain([&unit.name]).min_by_key(|name| (name.len(), (*name).clone()));
+    let lead = alike(unit).map(|kin| &kin.name).chain([&unit.name]).min_by_key(|name| (name.len(), (*name).clone()));
     Claim {
         variant: Some(variant.into()),
         severity,
@@ -33,6 +31,12 @@ pub(super) fn claim(view: &View<'_>, variant: &str, severity: Severity, onset: N
         advice: String::new(),
         holders: unit.holders.shown(),
     }
+}
+
+/// The other GPUs of the workload that do the same: who spins is told apart from who stands still.
+fn alike<'a>(unit: &'a UnitFacts<'_>) -> impl Iterator<Item = &'a Kin> {
+    let spins = unit.usage.spins.since().is_some();
+    unit.kin.iter().filter(move |kin| if spins { kin.spins.is_some() } else { kin.still.is_some() })
 }
 
 fn evidence(view: &View<'_>, onset: Nanos) -> Vec<Evidence> {
@@ -81,7 +85,9 @@ fn evidence(view: &View<'_>, onset: Nanos) -> Vec<Evidence> {
         }
         if let (Some(left), None) = (job.left, &job.over) {
             let left = left.as_secs_f64() / 3600.0;
-            evidence.push(Evidence::plain("until its wall limit, if nobody ends it", &job.id, left, "h"));
+            evidence.push(Evidence::plain("until its wall limit", &job.id, left, "h"));
+            let gpus = u32::try_from(alike(unit).count() + 1).unwrap_or(u32::MAX);
+            evidence.push(Evidence::plain(AHEAD, &job.id, left * f64::from(gpus), "GPU-h"));
         }
     }
     evidence
