@@ -63,9 +63,9 @@ pub(crate) struct Track {
     /// How far its first block was from the median.
     #[serde(default)]
     onset_z: f64,
-    /// How long after its onset it came to [`GRADUAL`] times that distance: nothing for an edge.
+    /// Seconds after its onset until it came to [`GRADUAL`] times that distance, one at least; zero: it has not.
     #[serde(default)]
-    grew: Option<Nanos>,
+    grew: u16,
     normal_run: u32,
     /// In which blocks it was out of its normal.
     #[serde(default)]
@@ -89,7 +89,7 @@ impl Track {
             cusum: 0.0,
             onset: None,
             onset_z: 0.0,
-            grew: None,
+            grew: 0,
             normal_run: 0,
             switch: Switch::default(),
         }
@@ -165,10 +165,10 @@ impl Track {
         if self.cusum <= 0.0 {
             self.onset = None;
         } else if z >= ONSET_Z && (self.onset.is_none() || self.begins_anew(before, z, policy)) {
-            (self.onset, self.onset_z, self.grew) = (Some(start), z, None);
+            (self.onset, self.onset_z, self.grew) = (Some(start), z, 0);
         }
-        if self.grew.is_none() && z >= GRADUAL * self.onset_z {
-            self.grew = self.onset.map(|onset| start.saturating_sub(onset));
+        if let Some(onset) = self.onset.filter(|_| self.grew == 0 && z >= GRADUAL * self.onset_z) {
+            self.grew = u16::try_from(start.saturating_sub(onset).0 / 1_000_000_000).unwrap_or(u16::MAX).max(1);
         }
     }
 
@@ -245,7 +245,7 @@ impl Track {
             n: self.blocks(),
             alarm: self.cusum > policy.cusum_alarm,
             onset: self.onset,
-            lead: self.grew.unwrap_or(Nanos(0)),
+            lead: Nanos::from_secs(u64::from(self.grew)),
         })
     }
 }
@@ -292,7 +292,15 @@ pub(crate) fn push<T>(ring: &mut VecDeque<T>, value: T, capacity: usize) {
     if ring.len() >= capacity {
         ring.pop_front();
     }
+    room(ring, capacity);
     ring.push_back(value);
+}
+
+/// Makes room for one more value: twice as much each time, and never more than the ring will hold.
+pub(crate) fn room<T>(ring: &mut VecDeque<T>, capacity: usize) {
+    if ring.len() == ring.capacity() {
+        ring.reserve_exact(ring.len().max(4).min(capacity.saturating_sub(ring.len())).max(1));
+    }
 }
 
 /// The middle value (of an even number: the mean of the two middle ones). Changes the order of its argument: the

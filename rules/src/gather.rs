@@ -218,11 +218,12 @@ impl<'a> Gather<'a> {
         let ill = self.looks_ill(unit, silicon, believed.filter(|_| !mig), &work.path, policy);
         let doubt = unit.doubts(ill, workload, self.now);
         // Its own pace is what a unit has longest: once that is known, a bad hour is a bad hour.
-        let well = well && !(doubt && !unit.own.is_known(policy));
+        let certain = !doubt || unit.own.is_known(policy);
+        let well = well && certain;
         unit.power.learn(open, &block, workload, well);
         unit.activity.learn(open, &block, workload, well, policy);
         let sound = unit.is_well() && device.conflict.is_none();
-        let full = unit.deficit_since.is_none() && !(doubt && !unit.own.is_known(policy));
+        let full = unit.deficit_since.is_none() && certain;
         let lesson = Lesson { workload, util: block.util, well: sound, full };
         unit.own.learn(self.now, lesson, policy);
         if engine.is_some() {

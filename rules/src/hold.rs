@@ -116,7 +116,7 @@ impl Held {
 
     /// Every rule has spoken. What tells of an effect alone is over with the cause that explained it, unless it goes on by
     /// itself: its longer hold would accuse nobody of what was named before.
-    pub(crate) fn settle(&mut self, (is_effect, names): (fn(RuleId) -> bool, fn(RuleId, &Claim) -> bool)) {
+    pub(crate) fn settle(&mut self, is_effect: fn(RuleId) -> bool, names: fn(RuleId, &Claim) -> bool) {
         let blames = |active: &Active| active.claim.severity > Severity::Info;
         let named =
             self.0.iter().any(|(rule, active)| !is_effect(*rule) && blames(active) && names(*rule, &active.claim));

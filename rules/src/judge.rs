@@ -181,7 +181,7 @@ impl Judge {
                 let active = held.is_active(rule.id);
                 reports.push(RuleReport { rule: rule.id, unit: unit.id.clone(), status, active });
             }
-            held.settle((merge::is_effect, merge::names));
+            held.settle(merge::is_effect, merge::names);
             self.holds.put(&unit.id, held);
         }
         let others = peers::borrowed(&facts, &self.holds, &self.policy);

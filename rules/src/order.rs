@@ -3,6 +3,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::baseline::room;
+
 /// Values that a ring keeps: ten minutes of blocks. Places fit into a byte.
 const KEPT: usize = 120;
 
@@ -37,6 +39,7 @@ impl Order {
         }
         let Ok(place) = u8::try_from(ring.len()) else { return };
         let above = self.0.partition_point(|other| at(ring, *other).total_cmp(&value).is_lt());
+        room(ring, KEPT);
         ring.push_back(value);
         self.0.insert(above, place);
     }
