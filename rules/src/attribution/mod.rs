@@ -18,7 +18,7 @@ mod victim;
 
 pub(crate) use candidate::{Candidate, Link, Saturation, Weighed};
 pub(crate) use gates::{Verdict, rank, victim_onset, weigh};
-pub(crate) use storage::{Blame, array, flooded, gates, others, ratio};
+pub(crate) use storage::{Blame, array, flooded, gates, others, own_disks, ratio};
 pub(crate) use victim::{cleared, deviates, far, victim_evidence};
 
 use alloc::vec::Vec;

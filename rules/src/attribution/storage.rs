@@ -38,12 +38,10 @@ struct Shows {
     latency: Option<Deviation>,
 }
 
-/// Arrays whose sync runs, the disks in the path, and the servers whose latency is read. While an array syncs, what its
-/// members do is the sync: the array speaks for them, and they are cleared with it.
+/// Arrays whose sync runs, the disks in the path that no array speaks for, and the servers whose latency is read.
 pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = view.host.syncing().map(|(array, _)| of_array(view, array).candidate).collect();
-    let spoken_for = |disk: &String| view.host.syncing().any(|(_, disks)| disks.contains(disk));
-    for name in view.unit.work.path.disks.iter().filter(|disk| !spoken_for(disk)) {
+    for name in own_disks(view) {
         let signals = view.host.signals.disks.get(name);
         let mut candidate = shows(view, name, signals, ratio(view, name), false).candidate;
         if flooded(view, name) {
@@ -53,6 +51,18 @@ pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     }
     all.extend(view.unit.work.mounts.iter().filter_map(|point| server(view, point)));
     all
+}
+
+/// The disks in the path that answer for themselves. While an array syncs, what its members do is the sync: the array speaks
+/// for them, and they are cleared with it; so it does while the sync's tail is still in their latencies and queues.
+pub(crate) fn own_disks<'a>(view: &'a View<'_>) -> impl Iterator<Item = &'a String> {
+    let syncs = |name: &String| {
+        let synced = view.host.signals.arrays.get(name).and_then(|signals| signals.synced);
+        synced.is_some_and(|at| view.host.now.saturating_sub(at) < view.policy.starved_clear_ns)
+    };
+    let syncing: Vec<_> = view.host.arrays.iter().filter(|(array, _)| syncs(&array.name)).collect();
+    let disks = view.unit.work.path.disks.iter();
+    disks.filter(move |disk| !syncing.iter().any(|(_, members)| members.contains(*disk)))
 }
 
 /// A network file system that the workload has open, when its client counts what it waits.

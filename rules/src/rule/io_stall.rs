@@ -184,21 +184,14 @@ pub(super) fn hungry(view: &View<'_>) -> Option<Nanos> {
     }
 }
 
-/// Every disk in the path that no sync speaks for: one that runs, or one whose tail is still in the latencies.
+/// Every disk in the path that no array's sync speaks for.
 fn devices(view: &View<'_>) -> Vec<Result<Trouble, Rejected>> {
     let Some(block) = view.host.block else { return Vec::new() };
-    let syncs = |name: &String| {
-        let synced = view.host.signals.arrays.get(name).and_then(|signals| signals.synced);
-        synced.is_some_and(|at| view.host.now.saturating_sub(at) < view.policy.starved_clear_ns)
-    };
-    let syncing: Vec<_> = view.host.arrays.iter().filter(|(array, _)| syncs(&array.name)).collect();
-    let spoken_for = |disk: &String| syncing.iter().any(|(_, disks)| disks.contains(disk));
-    let disks = view.unit.work.path.disks.iter().filter(|disk| !spoken_for(disk));
     let device = |disk: &String| {
         let device = block.devices.iter().find(|device| device.name == *disk)?;
         Some(device_trouble(view, device, view.host.signals.disks.get(disk)?))
     };
-    disks.filter_map(device).collect()
+    attribution::own_disks(view).filter_map(device).collect()
 }
 
 /// So many times its own normal that the clock has no say.
