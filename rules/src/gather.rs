@@ -220,6 +220,7 @@ impl<'a> Gather<'a> {
         // Its own pace is what a unit has longest: once that is known, a bad hour is a bad hour.
         let certain = !doubt || unit.own.is_known(policy);
         let well = well && certain;
+        Arc::make_mut(&mut unit.usage).calm.learn(open, &block, workload, well);
         unit.power.learn(open, &block, workload, well);
         unit.activity.learn(open, &block, workload, well, policy);
         let sound = unit.is_well() && device.conflict.is_none();

@@ -10,6 +10,7 @@ use alloc::string::String;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::signals::waits::Waits;
 use crate::{Policy, entries};
 
 /// So many blocks without a reading are bridged.
@@ -165,6 +166,8 @@ pub(crate) struct Usage {
     means: Means,
     /// The last block.
     pub(crate) block: Readings,
+    /// How much it waits for I/O when nothing is wrong.
+    pub(crate) calm: Waits,
     /// Nothing runs, nothing moves.
     pub(crate) still: Spell,
     /// Kernels are resident and do nothing.

@@ -247,6 +247,7 @@ fn without_a_threshold_a_scenario_goes_wrong() {
         ("neighbour for_ns", |policy| policy.noisy_neighbour.for_ns = Nanos::from_secs(3_600), "neighbour_one_guilty"),
         ("order", |policy| without(policy, Gate::Order), "io_after_slowdown"),
         ("link", |policy| without(policy, Gate::Link), "rebuild_elsewhere_disks_late"),
+        ("link: it waits", |policy| without(policy, Gate::Link), "check_before_unrelated_slowdown"),
         ("counterfactual", |policy| without(policy, Gate::Counterfactual), "both_slow_during_rebuild"),
         ("liveness", |policy| without(policy, Gate::Liveness), "reserve_holds_all"),
         ("class", |policy| without(policy, Gate::Class), "person_holds_all"),

@@ -3,7 +3,7 @@
 //! 1. *Deviation*: the victim does worse than its own baseline ([`super::deviates`]; the rule asks before it blames).
 //! 2. *Saturation*: the resource is beyond its own normal.
 //! 3. *Order and coupling*: it did not begin after the victim's trouble (else it is the consequence), the victim hangs
-//!    on it, and its course goes with the victim's loss (rank correlation, the cause leading by up to two blocks).
+//!    on it (it has it open, and it waits where it shows its waits), and its course goes with the victim's loss (rank correlation, the cause leading by up to two blocks).
 //! 4. *Counterfactual*: units that do not use it, and have no trouble of their own, did not lose as much.
 //!
 //! Points: 2 for each point of saturation (0 to 3), 2 for order, 2 for coupling, 3 for the link, 3 for the

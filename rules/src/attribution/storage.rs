@@ -12,12 +12,19 @@ use crate::baseline::Deviation;
 use crate::facts::UnitFacts;
 use crate::rule::View;
 use crate::signals::StorageSignals;
-use crate::{Cause, Evidence, Micro, Part, Rejected};
+use crate::{Cause, Evidence, Gate, Micro, Part, Rejected};
 
 /// Whoever waits for storage has a request out there: Little's mean over the disks of the path is about one or more.
 /// Less than this means that the disks stand idle most of the time, however late the few requests are answered (a
 /// reader throttled into bursts: latency rose two to four times in the lab, at a mean of .15).
 const WAITING: f64 = 0.5;
+/// Part of the lost progress by which the share of time in which some task waits for I/O must grow. A lone reader that loses
+/// a third of its progress waits a third of the time more; several at once, whose waits cover each other, less.
+const WITNESS: f64 = 0.25;
+/// A workload whose waits show at all shows so many while it is well.
+const SHOWS: f64 = 0.005;
+/// Somebody waits half of the time: more readers at it make no more of it.
+const LARGE: f64 = 0.5;
 /// On average so many requests in flight mean that the device was never idle.
 const ALWAYS_BUSY: f64 = 0.95;
 
@@ -180,6 +187,30 @@ fn shows(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f
     Shows { candidate, latency }
 }
 
+/// Whoever is held up by a device waits for it: where a workload's own pressure tells such waits, and they did not grow by
+/// a part of what it lost, it lost that elsewhere, however late the device answers. Who waits half of the time already, or
+/// whose waits never show (io_uring, direct reads into the GPU), cannot be asked.
+fn unwitnessed(view: &View<'_>, name: &str) -> Option<String> {
+    let usage = &view.unit.usage;
+    let (usual, some) = (usage.calm.usual()?, usage.block.io_some?);
+    let asked = view.policy.asks(Gate::Link) && !view.host.signals.mounts.contains_key(name) && !view.blames(name);
+    let asked = asked && usual >= SHOWS && some < LARGE;
+    (asked && some - usual < WITNESS * view.unit.deficit()).then(|| {
+        view.words(|| {
+            format!(
+                "the workload waits for I/O {} % of the time, usually {} %: not where it lost {} % of its progress",
+                percent(some),
+                percent(usual),
+                percent(view.unit.deficit())
+            )
+        })
+    })
+}
+
+fn percent(part: f64) -> Micro {
+    Micro::from_f64(part * 100.0)
+}
+
 /// Whether its latency is beyond its own normal and the workload really waits; if not, the number that says so.
 fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f64) -> Result<(), String> {
     let signals = signals.ok_or("no latency was read yet")?;
@@ -218,6 +249,9 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
     } else {
         view.unit.work.in_flight
     };
+    if let Some(why) = unwitnessed(view, name) {
+        return Err(why);
+    }
     if waiting < WAITING {
         return Err(view.words(|| {
             format!(

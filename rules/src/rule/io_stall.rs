@@ -105,7 +105,7 @@ pub(super) const TEXT: Text = Text {
               for_ns. Ends after clear_ns. background: others move that part of the bytes; cache_thrash: refault of what is \
               read is read again and more than normally; metadata: the mean read is below small_read.",
     silent: "A wait without a late device (a reader at its own io.max), a sync (that is raid_rebuild_impact), a checkpoint of \
-             the workload's own, a driver wait.",
+             the workload's own, a driver wait, waits that did not grow by a quarter of the loss.",
     advice: "Look at the named device or server; move the neighbour that floods it; drain the node if it answers nothing.",
     blind: "Object stores over sockets and io_uring waits do not show in PSI.",
 };

@@ -30,7 +30,8 @@ pub(super) const TEXT: Text = Text {
               more (and deviation_z spreads), the workload's deficit is starved_warn and more, and the sync did not begin \
               after the workload slowed down; critical from starved_critical.",
     silent: "An array that is not in the workload's path; a sync without a victim; a sync that began later than the trouble; \
-             a workload that waits for none of the members' requests.",
+             a workload that waits for none of the members' requests, or whose waits for I/O did not grow by a quarter of \
+             what it lost.",
     advice: "Lower sync_speed_max of the array, or drain the node until the sync has ended.",
     blind: "Hardware RAID, and arrays of another host behind a network file system.",
 };

@@ -30,6 +30,7 @@ pub(crate) mod sharing;
 pub(crate) mod silicon;
 pub(crate) mod steps;
 mod storage;
+pub(crate) mod waits;
 mod work;
 
 pub(crate) use engines::EngineSignals;
