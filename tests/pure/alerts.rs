@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use gpuprod::alerts::{Alerts, Desk, Kept, Phase, alert_name, plan};
+use gpuprod::alerts::{Alert, Alerts, Desk, Kept, Phase, alert_name, plan};
 use gpuprod::config::{Config, Mode};
 use gpuprod::sink::alertmanager::body::{Item, items};
 use gpuprod::sink::alertmanager::courier::{Courier, Now};
@@ -271,6 +271,190 @@ fn the_list_is_bounded_whatever_the_rules_say() {
         let told = desk.step(&many(round * 7), &at(u64::from(round)));
         assert!(told.list.len() <= 64, "{}", told.list.len());
     }
+}
+
+/// What is posted and what the series say over minutes of findings: each alert's name and object, with the minutes after
+/// two in which it began; an alert that is told to be over begins anew.
+fn told(desk: &mut Desk, minutes: &[Vec<Finding>]) -> Vec<(String, String, u64)> {
+    let (mut posted, mut series, mut open) = (Vec::new(), Vec::new(), Vec::new());
+    for second in 0..60 * u64::try_from(minutes.len()).unwrap() {
+        let findings = &minutes[usize::try_from(second / 60).unwrap()];
+        let alerts = desk.step(findings, &at(second));
+        let shown = |name: &str, object: &str| (name.to_owned(), object.to_owned());
+        let active = alerts.list.iter().filter(|alert| alert.is_active());
+        series.extend(active.map(|alert| shown(&alert_name(alert.rule), &alert.object)));
+        let now = items(alerts, findings, &[], &BTreeMap::new());
+        let firing = now.iter().filter(|item| item.ended_at.is_none());
+        let firing: Vec<_> = firing.map(|item| shown(&item.labels["alertname"], &item.labels["object"])).collect();
+        let new = firing.iter().filter(|alert| !open.contains(*alert));
+        posted.extend(new.map(|(name, object)| (name.clone(), object.clone(), second / 60)));
+        let over = |alert: &(String, String)| {
+            now.iter().any(|item| {
+                item.ended_at.is_some() && (&item.labels["alertname"], &item.labels["object"]) == (&alert.0, &alert.1)
+            })
+        };
+        open.retain(|alert| !over(alert));
+        open.extend(firing.into_iter().filter(|alert| !open.contains(alert)).collect::<Vec<_>>());
+    }
+    series.sort_unstable();
+    series.dedup();
+    let mut names: Vec<_> = posted.iter().map(|(name, object, _)| (name.clone(), object.clone())).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names, series, "the series and the posts are two views of one list");
+    posted
+}
+
+/// A finding of a rule that others tell too.
+fn also(rule: RuleId, object: &str, others: &[RuleId]) -> Finding {
+    Finding { also: others.to_vec(), ..finding(rule, object, Severity::Warn) }
+}
+
+use RuleId as R;
+
+#[test]
+fn a_trouble_that_two_rules_tell_one_after_the_other_is_one_page() {
+    for (first, second, object) in [
+        (R::BusyButStarved, R::RaidRebuildImpact, "md0"),
+        (R::BusyButStarved, R::IoStall, "nvme0n1"),
+        (R::RaidRebuildImpact, R::IoStall, "md0"),
+        (R::IoStall, R::NoisyNeighbour, "nvme0n1"),
+        (R::BusyButStarved, R::KvSaturation, "http://127.0.0.1:8000/metrics"),
+        (R::KvSaturation, R::QueueInstability, "http://127.0.0.1:8000/metrics"),
+        (R::KvSaturation, R::PreemptionThrash, "http://127.0.0.1:8000/metrics"),
+        (R::KvSaturation, R::EngineStall, "http://127.0.0.1:8000/metrics"),
+        (R::QueueInstability, R::KvSaturation, "http://127.0.0.1:8000/metrics"),
+        (R::SilentThrottling, R::StragglerLocal, "GPU-3"),
+        (R::StragglerLocal, R::SilentThrottling, "GPU-3"),
+    ] {
+        let mut desk = desk("rules: {mode: page}");
+        let alone = |rule| vec![finding(rule, object, Severity::Warn)];
+        let both = vec![also(second, object, &[first])];
+        // The first is told alone, beside the second, not at all, and after it.
+        let minutes = [alone(first), both, alone(second), vec![], alone(second), alone(first), vec![]];
+        let posted = told(&mut desk, &minutes);
+        assert_eq!(posted, [(alert_name(first), object.to_owned(), 0)], "{first}, then {second}");
+        assert_eq!(desk.kept().pages.len(), 1, "{first}, then {second}");
+        let one = desk.told().list.iter().map(|alert| alert.starts_at).collect::<Vec<_>>();
+        assert_eq!(one, [Nanos::from_secs(TWO)], "{first}, then {second}");
+    }
+}
+
+#[test]
+fn another_trouble_of_the_same_object_is_a_page_of_its_own() {
+    for (first, second, third, object) in [
+        (R::SilentThrottling, R::GpuFault, R::BusyButStarved, "GPU-3"),
+        (R::BusyButStarved, R::GpuFault, R::SilentThrottling, "GPU-3"),
+        (R::StragglerLocal, R::Squatter, R::BusyButStarved, "GPU-3"),
+        (R::EngineStall, R::TelemetryDegraded, R::BusyButStarved, "http://127.0.0.1:8000/metrics"),
+        (R::PcieLinkDegraded, R::SilentThrottling, R::BusyButStarved, "GPU-3"),
+    ] {
+        let mut desk = desk("rules: {mode: page}");
+        // What stood before goes on beside it, and after it.
+        let minutes = [
+            vec![also(first, object, &[third])],
+            vec![also(second, object, &[first])],
+            vec![also(second, object, &[first, third])],
+            vec![also(first, object, &[third])],
+        ];
+        let posted = told(&mut desk, &minutes);
+        let wanted = [(alert_name(first), object.to_owned(), 0), (alert_name(second), object.to_owned(), 1)];
+        assert_eq!(posted, wanted, "{first}, then {second}");
+    }
+    // An effect that has found its cause is that cause's trouble, and no other's.
+    let mut one = desk("rules: {mode: page}");
+    let minutes = [
+        vec![finding(R::BusyButStarved, "GPU-3", Severity::Warn)],
+        vec![also(R::SilentThrottling, "GPU-3", &[R::BusyButStarved])],
+        vec![also(R::PcieLinkDegraded, "GPU-3", &[R::SilentThrottling, R::BusyButStarved])],
+    ];
+    let posted = told(&mut one, &minutes);
+    let wanted = [(R::BusyButStarved, 0), (R::PcieLinkDegraded, 2)];
+    assert_eq!(posted, wanted.map(|(rule, minute)| (alert_name(rule), "GPU-3".to_owned(), minute)));
+    // Of one array, hours apart; of two disks at once; of an engine and its GPU at once.
+    let disk = |object| finding(R::IoStall, object, Severity::Warn);
+    let mut hours = vec![vec![rebuild()]];
+    hours.extend(vec![vec![]; 180]);
+    hours.push(vec![disk("md0")]);
+    assert_eq!(told(&mut desk("rules: {mode: page}"), &hours).len(), 2);
+    let elsewhere = [vec![rebuild()], vec![rebuild(), disk("nvme3n1")]];
+    assert_eq!(told(&mut desk("rules: {mode: page}"), &elsewhere).len(), 2);
+    let kv = finding(R::KvSaturation, "http://127.0.0.1:8000/metrics", Severity::Warn);
+    let hot = finding(R::SilentThrottling, "cooling", Severity::Warn);
+    assert_eq!(told(&mut desk("rules: {mode: page}"), &[vec![kv.clone()], vec![hot, kv]]).len(), 2);
+}
+
+#[test]
+fn what_joins_an_alert_makes_it_louder_and_never_quieter() {
+    let starved = || finding(R::BusyButStarved, "md0", Severity::Warn);
+    let both = || also(REBUILD, "md0", &[R::BusyButStarved]);
+    let modes = |yaml: &str, minutes: &[Vec<Finding>]| {
+        let mut desk = desk(yaml);
+        for (minute, findings) in (0..).zip(minutes) {
+            desk.step(findings, &at(60 * minute));
+        }
+        shown(desk.told()).into_iter().map(|(rule, _, mode, phase)| (rule, mode, phase)).collect::<Vec<_>>()
+    };
+    let steps = [vec![starved()], vec![both()], vec![starved()]];
+    // A ticket stands, and what joins it may page: it does.
+    assert_eq!(
+        modes("rules: {mode: page, modes: {busy_but_starved: ticket}}", &steps),
+        [(R::BusyButStarved, Mode::Ticket, Phase::Quiet), (REBUILD, Mode::Page, Phase::Firing)]
+    );
+    for yaml in [
+        "rules: {mode: page, modes: {raid_rebuild_impact: ticket}}",
+        "rules: {mode: page, modes: {raid_rebuild_impact: shadow}}",
+    ] {
+        assert_eq!(modes(yaml, &steps[..2]), [(R::BusyButStarved, Mode::Page, Phase::Firing)], "{yaml}");
+    }
+    // Nobody trusts the rule that told it first any more: what tells it now speaks for itself.
+    let mut desk = desk("rules: {mode: page}");
+    desk.step(&steps[0], &at(0));
+    desk.step(&steps[1], &at(60));
+    desk.replan(plan(&config("rules: {mode: page, modes: {busy_but_starved: shadow}}"), "gpu-17"));
+    let told = shown(desk.step(&steps[1], &at(61))).into_iter().map(|(rule, .., phase)| (rule, phase));
+    assert_eq!(told.collect::<Vec<_>>(), [(R::BusyButStarved, Phase::Quiet), (REBUILD, Phase::Firing)]);
+}
+
+#[test]
+fn an_alert_keeps_its_name_over_a_restart_and_says_what_is_known_now() {
+    let yaml = "rules: {mode: page}";
+    let mut before = desk(yaml);
+    before.step(&[finding(R::BusyButStarved, "md0", Severity::Warn)], &at(0));
+    let both = [also(REBUILD, "md0", &[R::BusyButStarved])];
+    let told = before.step(&both, &at(30));
+    let one = &items(told, &both, &[], &BTreeMap::new())[0];
+    assert_eq!(
+        (one.labels["alertname"].as_str(), one.labels["rule"].as_str()),
+        ("GpuprodBusyButStarved", "busy_but_starved")
+    );
+    assert_eq!(one.annotations["summary"], "md0 recover 15.4 % at 180 MB/s");
+    assert_eq!(one.annotations["told_by"], "raid_rebuild_impact");
+    let kept: Kept = serde_json::from_value(serde_json::to_value(before.kept()).unwrap()).unwrap();
+    // What was over before and what stands are two, even if they tell the same trouble.
+    let mut past = kept.clone();
+    past.list.insert(
+        0,
+        Alert {
+            rule: R::IoStall,
+            told_by: None,
+            phase: Phase::Resolved,
+            ended_at: Some(Nanos::from_secs(TWO - 600)),
+            ..past.list[0].clone()
+        },
+    );
+    let mut third = desk(yaml);
+    third.resume(past, &at(35));
+    let phases: Vec<_> = shown(third.step(&[], &at(36))).into_iter().map(|(rule, .., phase)| (rule, phase)).collect();
+    assert_eq!(phases, [(R::IoStall, Phase::Resolved), (R::BusyButStarved, Phase::Resumed)]);
+    // The finding stands before what was kept has come.
+    let mut after = desk(yaml);
+    after.step(&[finding(R::IoStall, "md0", Severity::Warn)], &at(35));
+    after.resume(kept, &at(35));
+    let told = after.step(&[finding(R::IoStall, "md0", Severity::Warn)], &at(36));
+    assert_eq!(shown(told), [(R::BusyButStarved, "md0", Mode::Page, Phase::Firing)]);
+    assert_eq!(told.list[0].starts_at, Nanos::from_secs(TWO));
+    assert_eq!(after.kept().pages.len(), 1, "one page");
 }
 
 #[test]

@@ -164,6 +164,7 @@ fn alerts() -> Alerts {
         rule: RuleId::RaidRebuildImpact,
         object: "md0".into(),
         mode: Mode::Page,
+        told_by: None,
         starts_at: Nanos(0),
         phase: Phase::Firing,
         ended_at: None,

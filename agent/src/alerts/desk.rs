@@ -1,7 +1,8 @@
 //! The desk: findings come in, alerts go out. Pure: no clock, no I/O; what it must remember over a restart is
 //! [`Kept`].
 //!
-//! Identity is rule, cause object and mode. Severity and numbers may change; the alert stays the same.
+//! Identity is the rule that told it first, cause object and mode. Severity, numbers and who tells it may change; the alert
+//! stays the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,11 @@ const HOUR: Nanos = Nanos::from_secs(3_600);
 const CONFIRM: Nanos = Nanos::from_secs(120);
 /// For so long a resolved alert is said to be, as Alertmanager's clients are asked to.
 const TELL: Nanos = Nanos::from_secs(300);
+
+/// The rule that told it first, its cause object, how loud.
+type Identity = (RuleId, String, Mode);
+/// What must fire, with the finding and the rule that tells it now.
+type Wanted<'a> = BTreeMap<Identity, (&'a Finding, RuleId)>;
 
 /// What the config says of alerts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,11 +74,14 @@ impl Desk {
     /// Goes on where an agent before has stopped; it may come late, since whoever kept it can be slow to answer.
     pub fn resume(&mut self, kept: Kept, now: &Stamp) {
         for mut alert in kept.list {
-            let same =
-                |known: &&mut Alert| (known.rule, known.mode, &known.object) == (alert.rule, alert.mode, &alert.object);
+            let same = |known: &&mut Alert| {
+                let again = known.phase == Phase::Firing && known.is_of(&alert);
+                known.mode == alert.mode && (again || (known.rule, &known.object) == (alert.rule, &alert.object))
+            };
             if let Some(known) = self.told.list.iter_mut().find(same) {
-                // Found anew in the meantime: it is the old one, and no new page.
+                // Found anew in the meantime: it is the old one, by its old name, and no new page.
                 if alert.is_active() {
+                    (known.rule, known.told_by) = (alert.rule, alert.told_by);
                     known.starts_at = alert.starts_at;
                     if alert.mode == Mode::Page {
                         self.pages.pop();
@@ -125,8 +134,11 @@ impl Desk {
         self.tidy_pages(now.realtime);
         let wanted = self.wanted(findings, now);
         self.end(&wanted, now);
-        for ((rule, object, mode), finding) in wanted {
-            self.fire(rule, object, mode, finding, now);
+        for ((rule, object, mode), (finding, teller)) in wanted {
+            let known = self.fire((rule, object, mode), finding, now);
+            if let Some(alert) = known.and_then(|place| self.told.list.get_mut(place)) {
+                alert.told_by = (teller != rule).then_some(teller);
+            }
         }
         &self.told
     }
@@ -139,35 +151,61 @@ impl Desk {
         self.pages.retain(|page| realtime.saturating_sub(*page) < HOUR);
     }
 
-    /// What must fire now.
-    fn wanted<'a>(&mut self, findings: &'a [Finding], now: &Stamp) -> BTreeMap<(RuleId, String, Mode), &'a Finding> {
+    /// What must fire now, and who tells it.
+    fn wanted<'a>(&mut self, findings: &'a [Finding], now: &Stamp) -> Wanted<'a> {
         let silence = &self.plan.alerts.silence;
         let silent = silence.iter().any(|window| (window.from..window.to).contains(&now.realtime));
         let mut wanted = BTreeMap::new();
         let (mut silenced, mut limited) = (BTreeSet::new(), BTreeSet::new());
-        for finding in findings.iter().filter(|finding| finding.severity > Severity::Info) {
-            let mode = self.mode(finding.rule);
-            if mode < Mode::Ticket || wanted.len() >= MOST {
-                continue;
+        let loud = findings.iter().filter(|finding| finding.severity > Severity::Info);
+        let named: Vec<_> =
+            loud.flat_map(|finding| self.names(finding).into_iter().map(move |n| (finding, n))).collect();
+        for (finding, (rule, teller)) in named {
+            if wanted.len() >= MOST {
+                break;
             }
-            let held = (finding.rule, finding.subject.clone());
+            let mode = self.mode(rule);
+            let held = (rule, finding.subject.clone());
             if silent {
                 self.told.suppressed.silence += u64::from(!self.silenced.contains(&held));
                 silenced.insert(held);
                 continue;
             }
-            let mode = if mode == Mode::Page && !self.may_page(finding, now) {
+            let mode = if mode == Mode::Page && !self.may_page(rule, &finding.subject, now) {
                 self.told.suppressed.limit += u64::from(!self.limited.contains(&held));
                 limited.insert(held);
                 Mode::Ticket
             } else {
                 mode
             };
-            wanted.insert((finding.rule, finding.subject.clone(), mode), finding);
+            wanted.insert((rule, finding.subject.clone(), mode), (finding, teller));
         }
         self.silenced = silenced;
         self.limited = limited;
         wanted
+    }
+
+    /// By which names somebody is told of a finding, and who tells it: an alert that stands goes on by its own while its
+    /// trouble is told. Only what may be louder than that, or is another trouble, begins by the name of the finding.
+    fn names(&self, finding: &Finding) -> BTreeMap<RuleId, RuleId> {
+        let mode = self.mode(finding.rule);
+        let (mut names, mut told) = (BTreeMap::new(), mode < Mode::Ticket);
+        let standing = || self.told.list.iter().filter(|alert| alert.phase != Phase::Resolved);
+        for alert in standing() {
+            let its = self.mode(alert.rule);
+            let Some(teller) = alert.told_in(finding).filter(|_| its >= Mode::Ticket) else { continue };
+            let about = alert.is_about(finding);
+            let goes_on = |other: &Alert| other.is_of(alert) && other.told_in(finding).is_some();
+            let outdone = standing().any(|other| self.mode(other.rule) > its && goes_on(other));
+            if !outdone && (!about || its >= mode) {
+                names.insert(alert.rule, teller);
+                told |= about;
+            }
+        }
+        if !told {
+            names.insert(finding.rule, finding.rule);
+        }
+        names
     }
 
     fn mode(&self, rule: RuleId) -> Mode {
@@ -175,12 +213,9 @@ impl Desk {
     }
 
     /// A page that stands goes on; a new one needs room within the hour.
-    fn may_page(&mut self, finding: &Finding, now: &Stamp) -> bool {
+    fn may_page(&mut self, rule: RuleId, object: &str, now: &Stamp) -> bool {
         let stands = |alert: &Alert| {
-            alert.rule == finding.rule
-                && alert.object == finding.subject
-                && alert.mode == Mode::Page
-                && alert.phase != Phase::Resolved
+            alert.rule == rule && alert.object == object && alert.mode == Mode::Page && alert.phase != Phase::Resolved
         };
         if self.told.list.iter().any(stands) {
             return true;
@@ -194,7 +229,7 @@ impl Desk {
     }
 
     /// Moves on what does not fire any more.
-    fn end(&mut self, wanted: &BTreeMap<(RuleId, String, Mode), &Finding>, now: &Stamp) {
+    fn end(&mut self, wanted: &Wanted<'_>, now: &Stamp) {
         let resolve_after = self.plan.alerts.resolve_after;
         let mut over = Vec::new();
         for (place, (alert, since)) in self.told.list.iter_mut().zip(&mut self.since).enumerate() {
@@ -224,7 +259,8 @@ impl Desk {
         }
     }
 
-    fn fire(&mut self, rule: RuleId, object: String, mode: Mode, finding: &Finding, now: &Stamp) {
+    /// Where it stands in the list then; nowhere, if that is full.
+    fn fire(&mut self, (rule, object, mode): Identity, finding: &Finding, now: &Stamp) -> Option<usize> {
         let known = |alert: &Alert| alert.rule == rule && alert.object == object && alert.mode == mode;
         let summary = finding.summary.clone();
         if let Some(place) = self.told.list.iter().position(known)
@@ -240,18 +276,19 @@ impl Desk {
             }
             alert.ended_at = None;
             alert.summary = summary;
-            return;
+            return Some(place);
         }
         if self.told.list.len() >= MOST {
             // The oldest that is over makes room; if all fire, the newest waits.
-            let Some(place) = self.told.list.iter().position(|alert| !alert.is_active()) else {
-                return;
-            };
+            let place = self.told.list.iter().position(|alert| !alert.is_active())?;
             self.told.list.remove(place);
             self.since.remove(place);
         }
         let starts_at = finding.since_realtime.min(now.realtime);
-        self.told.list.push(Alert { rule, object, mode, starts_at, phase: Phase::Firing, ended_at: None, summary });
+        let alert =
+            Alert { rule, told_by: None, object, mode, starts_at, phase: Phase::Firing, ended_at: None, summary };
+        self.told.list.push(alert);
         self.since.push(now.boottime);
+        Some(self.told.list.len() - 1)
     }
 }

@@ -3,6 +3,7 @@
 
 mod desk;
 mod memory;
+mod trouble;
 
 use gpuprod_rules::{Finding, RuleId};
 use gpuprod_snapshot::units::Nanos;
@@ -29,11 +30,14 @@ pub struct Alerts {
     pub posts: Vec<Posts>,
 }
 
-/// An alert: one rule about one cause object of this node.
+/// An alert: one trouble of one cause object of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
-    /// Which rule.
+    /// The rule that told it first: its name, whoever tells it later.
     pub rule: RuleId,
+    /// The rule that tells it now, if that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_by: Option<RuleId>,
     /// The cause object.
     pub object: String,
     /// Ticket or page.
@@ -74,7 +78,7 @@ impl Alert {
     /// The finding that it is about.
     #[must_use]
     pub fn finding<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
-        findings.iter().find(|finding| finding.rule == self.rule && finding.subject == self.object)
+        findings.iter().find(|finding| self.told_in(finding).is_some())
     }
 }
 

@@ -120,9 +120,12 @@ impl Line {
     }
 }
 
-/// The config of the node with the rule at its loudest, and the receiver as the only one who is told.
+/// The config of the node with the rule at its loudest, and the receiver as the only one who is told. No other rule may
+/// alert: the page would go by the name of whichever told the trouble first.
 fn loud(config: &Config, case: &Case, url: &str) -> Config {
     let mut config = config.clone();
+    config.rules.modes.retain(|_, mode| *mode == Mode::Off);
+    config.rules.mode = config.rules.mode.min(Mode::Shadow);
     config.rules.modes.insert(case.rule, Mode::Page);
     let nothing = Declared::default();
     (config.rules.shapes, config.rules.allocations) = (nothing.shapes, nothing.allocations);

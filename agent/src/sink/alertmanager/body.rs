@@ -53,7 +53,7 @@ pub fn items(alerts: &Alerts, findings: &[Finding], costs: &[Cost], site: &BTree
         site: site.clone(),
         annotations: alert
             .finding(findings)
-            .map_or_else(|| ended(alert), |finding| annotations(finding, cost::find(costs, finding))),
+            .map_or_else(|| ended(alert), |finding| annotations(finding, cost::find(costs, finding), alert)),
         starts_at: alert.starts_at,
         ended_at: (alert.phase == Phase::Resolved).then(|| alert.ended_at.unwrap_or(alert.starts_at)),
     };
@@ -84,7 +84,7 @@ fn ended(alert: &Alert) -> BTreeMap<&'static str, String> {
 }
 
 /// The finding, whole: what the person who is paged reads first.
-fn annotations(finding: &Finding, cost: Option<&Cost>) -> BTreeMap<&'static str, String> {
+fn annotations(finding: &Finding, cost: Option<&Cost>, alert: &Alert) -> BTreeMap<&'static str, String> {
     let mut out = BTreeMap::new();
     let mut put = |name, text: String| {
         if !text.is_empty() {
@@ -93,6 +93,9 @@ fn annotations(finding: &Finding, cost: Option<&Cost>) -> BTreeMap<&'static str,
     };
     put("summary", line(&finding.summary));
     put("severity", finding.severity.as_str().to_owned());
+    if finding.rule != alert.rule {
+        put("told_by", finding.rule.as_str().to_owned());
+    }
     put("variant", line(finding.variant.as_deref().unwrap_or("")));
     put("cause", finding.cause.map_or("", |cause| cause.as_str()).to_owned());
     put("confidence", tell::sure(finding));
