@@ -56,5 +56,7 @@ mod topo;
 mod used;
 #[path = "pure/verdicts.rs"]
 mod verdicts;
+#[path = "pure/vocabulary.rs"]
+mod vocabulary;
 #[path = "pure/whole.rs"]
 mod whole;

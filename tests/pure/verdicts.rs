@@ -93,6 +93,17 @@ fn faults(scenario: &Scenario, policy: Policy) -> Vec<String> {
             }
         }
     }
+    // What can be said can be asked for.
+    let variants = seen.iter().flat_map(|seen| &seen.findings).filter_map(|finding| {
+        let variant = finding.variant.as_deref()?;
+        Some((finding.rule.as_str(), variant))
+    });
+    for (rule, variant) in variants.collect::<BTreeSet<_>>() {
+        let known = |(of, its): &(&str, &[&str])| *of == rule && its.contains(&variant);
+        if !gpuprod_sim::vocabulary::RULES.iter().any(known) {
+            faults.push(format!("scenarios have no word for {rule}{{{variant}}}"));
+        }
+    }
     for blame in &scenario.blames {
         let found = seen.iter().filter(|seen| seen.at >= blame.from && seen.at < blame.to).any(|seen| {
             seen.findings.iter().any(|finding| {
