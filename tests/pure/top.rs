@@ -112,6 +112,27 @@ fn the_rebuild_at_two_in_the_morning() {
     assert_eq!(coloured.count(), 0, "NO_COLOR");
 }
 
+/// A finding's page says what it costs where there is a price: the GPU time that its evidence tells, at that price.
+#[test]
+fn a_finding_has_its_money_where_there_is_a_price() {
+    let mut view = at("raid_rebuild_serving.scn", 650);
+    view.over = Over::Evidence;
+    assert!(!text(&drawn(&view, 200, 60)).contains("lost: "), "no price, no sum");
+    let mut frame = view.frame.take().unwrap();
+    let finding = frame.judgement.findings[0].clone();
+    let yaml = "prices: [{model: \"*\", per_gpu_hour: 3600, currency: USD}]";
+    let list = gpuprod::config::Config::parse(yaml, Path::new("g.yaml")).unwrap().prices;
+    let judged = &frame.judgement;
+    frame.own.costs = gpuprod::cost::all(&judged.findings, &judged.units, &list, judged.stamp.realtime);
+    view.frame = Some(frame);
+    // At 3600 an hour a GPU-second is one.
+    let seconds = finding.lost.0 / 1_000_000_000;
+    assert!(seconds > 10, "{seconds}");
+    let page = text(&drawn(&view, 200, 60));
+    let line = page.lines().find(|line| line.starts_with(" lost: ")).unwrap_or_else(|| panic!("{page}"));
+    assert!(line.contains(&format!("GPU-s so far, {seconds}.")) && line.contains(" USD"), "{line}");
+}
+
 #[test]
 fn the_numbers_on_the_screen_are_the_readings() {
     let view = at("raid_rebuild_serving.scn", 650);

@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span};
 use super::view::View;
 use super::words::span;
 use super::{draw, paint};
-use crate::text;
+use crate::{cost, tell, text};
 
 /// Puts lines into an area from the scrolled place on.
 pub(super) fn show(buffer: &mut Buffer, area: Rect, lines: &[Line<'_>], scroll: usize) {
@@ -127,6 +127,10 @@ fn head(page: &mut Page, finding: &Finding, view: &View, of: usize) {
     page.text(1, &finding.summary);
     let names: Vec<String> = finding.victims.iter().map(|unit| victim(view, &unit.0)).collect();
     page.text(1, &format!("victims: {}", names.join(", ")));
+    let cost = view.frame.as_ref().and_then(|frame| cost::find(&frame.own.costs, finding));
+    if let Some(lost) = cost.and_then(|cost| tell::lost(finding, Some(cost))) {
+        page.text(1, &format!("lost: {lost}"));
+    }
     if !finding.also.is_empty() {
         let also: Vec<&str> = finding.also.iter().map(|rule| rule.as_str()).collect();
         page.text(1, &format!("seen by {} too", also.join(", ")));
