@@ -12,6 +12,7 @@ mod misses;
 mod naive;
 mod noise;
 mod options;
+mod pages;
 mod play;
 mod pool;
 mod score;

@@ -1,6 +1,7 @@
 //! What went wrong in a run, in words that lead to the run.
 
 use crate::alerts::Verdict;
+use crate::pages::renamed;
 use crate::play::Play;
 use crate::score::{base, late, visible};
 use crate::variant::Variant;
@@ -47,6 +48,9 @@ pub(crate) fn of(variant: &Variant, play: &Play) -> Vec<String> {
             alert.summary,
             drawn.join(" ")
         ));
+    }
+    for (object, names) in renamed(&play.pages) {
+        lines.push(format!("{head}: PAGED AGAIN {object}: {} [{}]", names.join(", "), drawn.join(" ")));
     }
     let total: u64 = play.states.values().sum();
     for ((right, said), seconds) in play.states.iter().filter(|((right, said), _)| right != said) {

@@ -9,6 +9,7 @@ use gpuprod_snapshot::units::to_f64;
 
 use crate::alerts::{Alerts, Asked};
 use crate::naive::Naive;
+use crate::pages::{Page, Pages};
 use crate::truth::{DETECTABLE, Expected, LARGE, mean};
 use crate::variant::Variant;
 
@@ -21,6 +22,7 @@ pub(crate) struct Play {
     pub(crate) gpu_seconds: u64,
     pub(crate) alerts: Alerts,
     pub(crate) asked: Vec<Asked>,
+    pub(crate) pages: Vec<Page>,
     /// Seconds by what was right and what was said.
     pub(crate) states: BTreeMap<(String, String), u64>,
     /// Productive seconds by weight source: true, said, and seconds compared.
@@ -80,7 +82,7 @@ pub(crate) fn play(variant: &Variant, seed: Option<u64>, policy: &Policy) -> Res
         states: BTreeMap::new(),
         productive: BTreeMap::new(),
     };
-    let (mut alerts, mut naive) = (Alerts::default(), Naive::all());
+    let (mut alerts, mut naive, mut pages) = (Alerts::default(), Naive::all(), Pages::new()?);
     let mut pipeline = Pipeline::new(told(policy, &scenario));
     let (mut ticks, mut healthy) = (scenario.ticks(), without.run());
     let mut second = 0;
@@ -97,6 +99,7 @@ pub(crate) fn play(variant: &Variant, seed: Option<u64>, policy: &Policy) -> Res
         }
         let frame = pipeline.feed(&tick);
         alerts.step(ticks.second(), &frame.judgement.findings);
+        pages.step(ticks.second(), &frame.judgement.findings, &tick.stamp);
         run.second(ticks.second(), &ticks, &healthy, &frame.judgement.units);
         naive.iter_mut().for_each(|judge| judge.step(ticks.second(), &tick));
     }
@@ -114,6 +117,7 @@ pub(crate) fn play(variant: &Variant, seed: Option<u64>, policy: &Policy) -> Res
         causes: run.ranked(),
         alerts,
         asked,
+        pages: pages.sent,
         states: run.states,
         productive: run.productive,
         naive: told,

@@ -102,6 +102,13 @@ pub(crate) fn text(score: &Score, floors: &[Floor], whole: bool) -> String {
         "healthy variants: {} false alerts in {:.2} GPU-weeks, {} critical, {} squatters; telemetry faults: {} false alerts",
         healthy.alerts, healthy.weeks, healthy.critical, healthy.squatters, healthy.telemetry
     ));
+    if let Some(pages) = score.paged.per_trouble() {
+        let paged = &score.paged;
+        say(format!(
+            "pages per trouble, if every rule may page: {pages:.3} ({} in {} runs with one trouble each, {} about an object that was paged before)",
+            paged.pages, paged.troubles, paged.again
+        ));
+    }
     if let Some(soak) = &score.soak {
         say(format!(
             "healthy soak: {:.1} GPU-weeks, {} pages, {} lesser findings",
