@@ -5,8 +5,12 @@
 mod check;
 #[path = "../../tests/pure/laws/oracle.rs"]
 mod oracle;
+#[path = "../../tests/pure/laws/owners.rs"]
+mod owners;
 #[path = "../../tests/pure/laws/schedule.rs"]
 mod schedule;
+#[path = "../../tests/pure/laws/whose.rs"]
+mod whose;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -34,7 +34,10 @@ use crate::signals::silicon::Silicon;
 use crate::usage::{Readings, Spell, Usage};
 use crate::{Fault, Policy, Progress, State, UnitId, entries, weight};
 
+mod partition;
 mod settle;
+
+use partition::Piece;
 
 pub(crate) use settle::{loading, settle};
 
@@ -149,7 +152,7 @@ impl Units {
         let Some(unit) = self.units.get_mut(uuid.as_str()).filter(|unit| unit.gi.is_none() && !unit.rest) else {
             return false;
         };
-        let whole = gpu.mig_slices.copied().filter(|slices| *slices > 0).unwrap_or(1);
+        let whole = partition::whole(gpu, Some(unit.slices_whole));
         unit.meet(gpu, whole, whole);
         true
     }
@@ -158,11 +161,16 @@ impl Units {
         let uuid = UnitId(identity(gpu).into());
         let nameless = UnitId(nameless(gpu.index).into());
         let formerly = if uuid == nameless { None } else { self.units.remove(&nameless).map(|_| nameless) };
-        let whole = gpu.mig_slices.copied().filter(|slices| *slices > 0).unwrap_or(1);
+        let Some((pieces, whole)) = partition::pieces(gpu, &uuid, self) else {
+            for unit in self.units.values_mut().filter(|unit| unit.gpu == uuid) {
+                unit.meet(gpu, unit.slices, unit.slices_whole);
+            }
+            return;
+        };
         let mut present: Vec<UnitId> = Vec::new();
-        let mut add = |id: UnitId, gi: Option<u32>, rest: bool, slices: u32| {
+        for Piece { id, gi, rest, slices } in pieces {
             if self.units.len() >= MOST_UNITS && !self.units.contains_key(&id) {
-                return;
+                continue;
             }
             let unit = self.units.entry(id.clone()).or_insert_with(|| Unit {
                 gpu: uuid.clone(),
@@ -196,26 +204,9 @@ impl Units {
             });
             unit.meet(gpu, slices, whole);
             present.push(id);
-        };
-        if gpu.mig.copied() == Some(true) {
-            let mut used = 0_u32;
-            for instance in &gpu.instances {
-                let slices = instance.slices.copied().unwrap_or(1);
-                used = used.saturating_add(slices);
-                let id = instance.uuid.get().cloned().unwrap_or_else(|| format!("{uuid}/gi{}", instance.gi));
-                add(UnitId(id.into()), Some(instance.gi), false, slices);
-            }
-            if whole > used {
-                add(UnitId(format!("{uuid}/rest").into()), None, true, whole - used);
-            }
-        } else {
-            add(uuid.clone(), None, false, whole);
         }
-        // Another partition of the same GPU: its old units ended with the tick before. A GPU whose partition
-        // cannot be read keeps what it had.
-        if gpu.mig.get().is_some() {
-            self.units.retain(|id, unit| unit.gpu != uuid || present.contains(id));
-        }
+        // Another partition of the same GPU: its old units ended with the tick before.
+        self.units.retain(|id, unit| unit.gpu != uuid || present.contains(id));
     }
 }
 

@@ -16,6 +16,9 @@ use gpuprod_snapshot::Tick;
 
 use crate::cli::Scratch;
 
+#[path = "../pure/laws/owners.rs"]
+#[allow(dead_code, reason = "shared with the laws")]
+mod owners;
 #[path = "../pure/laws/schedule.rs"]
 #[allow(dead_code, reason = "shared with the laws")]
 pub(crate) mod schedule;

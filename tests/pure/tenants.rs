@@ -158,6 +158,60 @@ proptest! {
     }
 }
 
+/// What a driver says of a GPU's partition in one tick: how it is cut if anew, and what cannot be read.
+type Told = (Option<usize>, [bool; 3]);
+
+fn told() -> impl Strategy<Value = Told> {
+    let missing = || prop::bool::weighted(0.1);
+    (prop::option::weighted(0.15, 0..5_usize), [missing(), missing(), missing()])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Law 4 from the driver's words on: whatever it does not say at times, the units are one GPU.
+    #[test]
+    fn the_units_are_one_gpu_whatever_the_driver_does_not_say(plan in prop::collection::vec(told(), 1..60)) {
+        const LAYOUTS: [&[u32]; 5] = [&[], &[3], &[3, 2], &[4, 3], &[1, 1, 1, 1]];
+        let scenario = Scenario::parse("scenario cut\nlength 1m\ngpu 1\njob train gpus 0 util 90% power 500W mem 40GB\n");
+        let mut pipeline = Pipeline::new(Policy::default());
+        let (mut layout, mut made, mut began) = (LAYOUTS[0], 0, None);
+        for (mut tick, (anew, missing)) in scenario.unwrap().ticks().zip(&plan) {
+            if let Some(at) = anew {
+                (layout, made) = (LAYOUTS[*at], made + 1);
+            }
+            if let Some(Reading::Value(gpus)) = tick.gpu.as_mut().map(|sample| &mut Arc::make_mut(sample).value) {
+                let gpu = &mut gpus.devices[0];
+                let hidden = |is: usize| missing[is];
+                gpu.mig = if hidden(0) { Reading::default() } else { (!layout.is_empty()).into() };
+                gpu.mig_slices = if hidden(1) { Reading::default() } else { 7.into() };
+                let instance = |(place, slices): (usize, &u32)| MigInstance {
+                    uuid: format!("MIG-{made}-{place}").into(),
+                    gi: u32::try_from(place).unwrap(),
+                    slices: if hidden(2) && place == 0 { Reading::default() } else { (*slices).into() },
+                    mem_used: Reading::default(),
+                    mem_total: Reading::default(),
+                    gpm: gpu.gpm.clone(),
+                };
+                gpu.instances = if hidden(0) { vec![] } else { layout.iter().enumerate().map(instance).collect() };
+            }
+            let frame = pipeline.feed(&tick);
+            let whole = frame.judgement.units[0].slices_whole;
+            let sizes: Vec<(u32, u32)> = frame.judgement.units.iter().map(|unit| (unit.slices, unit.slices_whole)).collect();
+            prop_assert!(sizes.iter().all(|size| size.1 == whole), "{sizes:?}");
+            prop_assert_eq!(sizes.iter().map(|size| size.0).sum::<u32>(), whole, "{:?}", sizes);
+            let upto = frame.ledger.upto.as_ref().unwrap().boottime.0;
+            let passed = upto - *began.get_or_insert(upto);
+            // Time of the whole GPU, in 420ths of a nanosecond: a whole of up to seven slices divides them.
+            let shares = frame.ledger.accounts.values().flat_map(|account| &account.shares);
+            let of = |share: &gpuprod_rules::ledger::Share| {
+                share.observed.0 * u64::from(share.slices) * 420 / u64::from(share.slices_whole)
+            };
+            prop_assert_eq!(shares.map(of).sum::<u64>(), passed * 420);
+        }
+    }
+}
+
 fn externals() -> impl Strategy<Value = Vec<External>> {
     let cause = prop::sample::select(vec![Cause::Storage, Cause::HostCpu]);
     // Parts that sum to more than one, names that come twice, a cause that nothing was lost to.
@@ -169,7 +223,7 @@ fn externals() -> impl Strategy<Value = Vec<External>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-    /// Law 8.
+    /// Law 8, in the report's rows too.
     #[test]
     fn what_others_caused_is_never_more_than_what_was_lost(
         ticks in prop::collection::vec((1..2_500_000_000_u64, parts(), externals()), 1..60),

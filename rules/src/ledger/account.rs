@@ -173,12 +173,13 @@ impl Account {
         for (bucket, slice_ns) in split::distribute(amount, parts) {
             add(&mut share.buckets, bucket, source, slice_ns);
             let Some((unit, roll)) = owner else { continue };
-            if let Bucket::Lost(cause) = bucket {
-                share.add_external(cause, slice_ns, unit, roll);
-            }
             for (tenant, part) in tenants::split(slice_ns, unit) {
+                let tenant = tenant.map(|tenant| roll.name(tenant));
+                if let Bucket::Lost(cause) = bucket {
+                    share.add_external(cause, tenant, part, unit, roll);
+                }
                 if let Some(tenant) = tenant {
-                    share.add_tenant(roll.name(tenant), bucket, source, part);
+                    share.add_tenant(tenant, bucket, source, part);
                 }
             }
         }

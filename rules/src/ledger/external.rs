@@ -10,7 +10,7 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Share};
-use super::tenants::{self, OTHER, Roll};
+use super::tenants::{OTHER, Roll};
 use crate::{Cause, Part, UnitJudgement};
 
 /// Slice-nanoseconds that one tenant's use of a resource cost another.
@@ -34,16 +34,22 @@ impl ExternalShare {
 }
 
 impl Share {
-    /// Books what others caused of an amount that was lost to a cause.
-    pub(super) fn add_external(&mut self, cause: Cause, lost: u64, unit: &UnitJudgement, roll: &Roll) {
+    /// Books what others caused of an amount that a tenant, or nobody, lost to a cause: of each victim it is never more
+    /// than it lost.
+    pub(super) fn add_external(
+        &mut self,
+        cause: Cause,
+        victim: Option<&str>,
+        lost: u64,
+        unit: &UnitJudgement,
+        roll: &Roll,
+    ) {
         if unit.external.is_empty() {
             return;
         }
-        for (tenant, caused) in split(cause, lost, unit) {
+        for (tenant, slice_ns) in split(cause, lost, unit) {
             let Some(tenant) = tenant else { continue };
-            for (victim, slice_ns) in tenants::split(caused, unit) {
-                self.put(cause, roll.name(tenant), victim.map(|victim| roll.name(victim)), slice_ns);
-            }
+            self.put(cause, roll.name(tenant), victim, slice_ns);
         }
     }
 

@@ -7,7 +7,8 @@
 //! - Its buckets sum to the observed time times its slices, to the slice-nanosecond.
 //! - No figure ever decreases, across restarts too; an account is never removed.
 //! - Its tenants and what belongs to nobody sum to its buckets, to the slice-nanosecond.
-//! - What one tenant's use has cost another is never more than what was lost to that cause.
+//! - The units of a GPU, those that are gone too, sum to its time, however often it is cut anew.
+//! - What others' use has cost a tenant is never more than what it lost to that cause.
 //! - The energy of a GPU's units is what its counter gained, and that of a unit's tenants and of nobody is the unit's.
 //! - A part is between zero and one, whatever the judgement says.
 //! - The order of units and of parts does not matter: same judgements, same bytes.

@@ -10,7 +10,8 @@ use gpuprod_rules::ledger::{Account, Share};
 use gpuprod_rules::{Bucket, Cause, Fault, Judgement, Ledger, State};
 
 use super::oracle::{Expected, Oracle, Size};
-use super::schedule::{Rng, Schedule};
+use super::schedule::{Rng, Schedule, gpu_of};
+use super::whose;
 
 /// Something that keeps accounts: the ledger, or a twin of it with a fault.
 pub(crate) trait Book: Clone {
@@ -41,14 +42,17 @@ impl Book for Ledger {
     }
 }
 
-/// The laws that hold for one ledger; 3, 4 and 8 speak of tenants, sums over instances and blame.
+/// The laws, by their numbers in the design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Law {
     L1StatesSumToObserved,
     L2BucketsSumToObserved,
+    L3TenantsSumToUnit,
+    L4PartsSumToGpu,
     L5NothingDecreases,
     L6PartsWithinOne,
     L7OrderIsIrrelevant,
+    L8CausedWithinLost,
     L9CuttingIsNothing,
     L10LostStaysOwned,
     L11UnseenIsUnknown,
@@ -98,7 +102,7 @@ pub(crate) fn sweep(seeds: &Range<u64>) -> (Option<String>, u64) {
 /// that are broken at the first bad state come back.
 pub(crate) fn broken<B: Book>(fresh: &B, schedule: &Schedule) -> Vec<Broken> {
     let mut book = fresh.clone();
-    let mut oracle = Oracle::default();
+    let mut oracle = Oracle::of(schedule);
     let mut before = Ledger::default();
     let mut found = Vec::new();
     for beat in &schedule.beats {
@@ -173,8 +177,19 @@ fn inspect(ledger: &Ledger, before: &mut Ledger, oracle: &Oracle, found: &mut Ve
         let account = ledger.accounts.get(id).unwrap_or(&none);
         let owned = !expected.lost || ledger.accounts.contains_key(id);
         check(Law::L10LostStaysOwned, owned, &|| format!("{id} has no account"));
-        account_laws(account, expected, &mut |law, holds, what| {
-            check(law, holds, &|| format!("{id}: {}", what()));
+        let mut of_unit = |law, holds, what: &dyn Fn() -> String| check(law, holds, &|| format!("{id}: {}", what()));
+        account_laws(account, expected, &mut of_unit);
+        match (&expected.whose, &oracle.crowd) {
+            (Some(whose), Some(crowd)) => {
+                whose::laws(account, whose, expected.roundings, crowd.may_rename(), &mut of_unit);
+            }
+            _ => whose::nobody(account, &mut of_unit),
+        }
+    }
+    for (gpu, passed) in &oracle.gpus {
+        let units = ledger.accounts.iter().filter(|(id, _)| gpu_of(id) == gpu).map(|unit| unit.1);
+        gpu_laws(&units.collect::<Vec<_>>(), *passed, &mut |law, holds, what| {
+            check(law, holds, &|| format!("{gpu}: {}", what()));
         });
     }
     let strangers = ledger.accounts.len() > oracle.units.len();
@@ -235,12 +250,38 @@ fn account_laws(account: &Account, expected: &Expected, check: Check<'_>) {
     });
 }
 
+/// Slices of a GPU that can be cut; one that is not has its time in one piece.
+const SLICES: i128 = 7;
+
+/// The units of a GPU, those that are gone too, have its time among them: to the slice-nanosecond in what is kept, to a
+/// nanosecond for each figure in what is shown.
+fn gpu_laws(units: &[&Account], passed: i128, check: Check<'_>) {
+    let shares = || units.iter().flat_map(|account| &account.shares);
+    let of_gpu = |share: &Share, slice_ns: i128| slice_ns * SLICES / i128::from(share.slices_whole);
+    let observed: i128 =
+        shares().map(|share| of_gpu(share, i128::from(share.observed.0) * i128::from(share.slices))).sum();
+    let booked = |share: &Share| share.buckets.iter().map(|bucket| i128::from(bucket.2)).sum::<i128>();
+    let buckets: i128 = shares().map(|share| of_gpu(share, booked(share))).sum();
+    check(Law::L4PartsSumToGpu, observed == passed * SLICES && buckets == observed, &|| {
+        format!("observed {observed} and booked {buckets} of {} slice-ns", passed * SLICES)
+    });
+    // What stands now is one GPU, or nothing is there.
+    let now = || units.iter().filter(|account| !account.retired);
+    let slices: u32 = now().map(|account| account.slices).sum();
+    let whole = now().map(|account| account.slices_whole).max().unwrap_or(0);
+    check(Law::L4PartsSumToGpu, slices == whole, &|| format!("{slices} slices of {whole}"));
+    let shown: i128 = units.iter().flat_map(|account| account.totals()).map(|total| i128::from(total.time.0)).sum();
+    let figures: usize = shares().map(|share| share.buckets.len()).sum();
+    let near = i128::try_from(figures).unwrap_or(0);
+    check(Law::L4PartsSumToGpu, (passed - near..=passed).contains(&shown), &|| format!("shown {shown} of {passed}"));
+}
+
 fn get<K: Ord>(map: &BTreeMap<K, i128>, key: &K) -> i128 {
     map.get(key).copied().unwrap_or(0)
 }
 
 /// Takes a law, whether it holds, and what to say if not.
-type Check<'a> = &'a mut dyn FnMut(Law, bool, &dyn Fn() -> String);
+pub(crate) type Check<'a> = &'a mut dyn FnMut(Law, bool, &dyn Fn() -> String);
 
 /// Whether any figure of an account is smaller than it was.
 fn decreased(old: &Account, new: &Account) -> bool {

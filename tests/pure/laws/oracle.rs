@@ -1,11 +1,12 @@
 //! What a schedule must come to, added up from its plain truth in the simplest way: wide integers, no rounding,
 //! nothing of the ledger's own code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpuprod_rules::{Bucket, Cause, State, UnitId, UnitJudgement, Unknown};
 
-use super::schedule::{Beat, Fate, Truth};
+use super::schedule::{Beat, Fate, Schedule, Truth, gpu_of};
+use super::whose::{Crowd, Whose};
 
 /// Slices of the unit, slices of the whole.
 pub(crate) type Size = (u32, u32);
@@ -25,21 +26,36 @@ pub(crate) struct Expected {
     pub(crate) buckets: BTreeMap<Bucket, i128>,
     /// How often a bucket may have been rounded.
     pub(crate) roundings: i128,
+    /// None where nobody is ever named.
+    pub(crate) whose: Option<Whose>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
     pub(crate) units: BTreeMap<UnitId, Expected>,
+    /// ns since each GPU was first seen, however it was cut.
+    pub(crate) gpus: BTreeMap<String, i128>,
+    /// None where nobody is ever named.
+    pub(crate) crowd: Option<Crowd>,
 }
 
 const ONE: i128 = 1_000_000;
 
 impl Oracle {
+    pub(crate) fn of(schedule: &Schedule) -> Self {
+        Self { crowd: schedule.peopled.then(Crowd::default), ..Self::default() }
+    }
+
     pub(crate) fn beat(&mut self, beat: &Beat) {
         let period = i128::from(beat.judgement.period.0);
+        if let Some(crowd) = &mut self.crowd {
+            crowd.beat(&beat.judgement.units, beat.judgement.stamp.realtime.0);
+        }
+        self.pass(beat);
         for (id, fate) in &beat.fates {
             let judged = beat.judgement.units.iter().find(|unit| unit.unit == *id);
-            let unit = self.units.entry(id.clone()).or_default();
+            let whose = self.crowd.is_some().then(Whose::default);
+            let unit = self.units.entry(id.clone()).or_insert_with(|| Expected { whose, ..Expected::default() });
             for &(truth, length) in &beat.truth {
                 let length = i128::from(length);
                 match (truth, fate, judged) {
@@ -64,6 +80,18 @@ impl Oracle {
             }
         }
     }
+
+    /// A GPU has all the time that passes from when it is first seen, there or not, whole or in parts.
+    fn pass(&mut self, beat: &Beat) {
+        let length: i128 = beat.truth.iter().map(|stretch| i128::from(stretch.1)).sum();
+        let there: BTreeSet<&str> = beat.fates.iter().map(|fate| gpu_of(&fate.0)).collect();
+        for gpu in there {
+            match self.gpus.get_mut(gpu) {
+                Some(passed) => *passed += length,
+                None => _ = self.gpus.insert(gpu.to_owned(), 0),
+            }
+        }
+    }
 }
 
 impl Expected {
@@ -77,6 +105,9 @@ impl Expected {
     fn unknown(&mut self, reason: Unknown, length: i128) {
         self.time(State::Unknown(reason), length);
         self.bucket(Bucket::Unknown(reason), length, ONE);
+        if let Some(whose) = &mut self.whose {
+            whose.nobody(Bucket::Unknown(reason), length * i128::from(self.size.0));
+        }
     }
 
     fn bucket(&mut self, bucket: Bucket, length: i128, part: i128) {
@@ -99,6 +130,9 @@ impl Expected {
             let cut = over.clamp(0, part);
             over -= cut;
             self.bucket(bucket, length, part - cut);
+            if let Some(whose) = &mut self.whose {
+                whose.judged(bucket, length * i128::from(self.size.0), part - cut, unit);
+            }
         }
     }
 }

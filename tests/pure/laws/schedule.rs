@@ -10,6 +10,8 @@ use gpuprod_rules::{
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{BootId, Stamp};
 
+use super::owners::{Owned, Owners};
+
 const MS: u64 = 1_000_000;
 const SEC: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SEC;
@@ -123,6 +125,8 @@ pub(crate) struct Beat {
 pub(crate) struct Schedule {
     pub(crate) seed: u64,
     pub(crate) beats: Vec<Beat>,
+    /// Whether units have owners.
+    pub(crate) peopled: bool,
     /// What went wrong in it, at least once each.
     pub(crate) troubles: BTreeSet<Trouble>,
 }
@@ -152,6 +156,12 @@ impl Gpu {
     }
 }
 
+/// A whole GPU's id is its name; a part's id ends in it, or begins with it before the slash.
+pub(crate) fn gpu_of(id: &UnitId) -> &str {
+    let whole = id.0.strip_suffix("/rest").unwrap_or(&id.0);
+    whole.split("-of-").last().unwrap_or(whole)
+}
+
 struct Node {
     rng: Rng,
     gpus: Vec<Gpu>,
@@ -166,6 +176,7 @@ struct Node {
     absent: bool,
     /// Units that are booked.
     known: BTreeSet<UnitId>,
+    owners: Owners,
 }
 
 impl Schedule {
@@ -176,8 +187,9 @@ impl Schedule {
         let count = 3 + usize::try_from(rng.below(8)).unwrap_or(0);
         let kinds = &kinds[..count];
         let beats = 50 + rng.below(12);
-        let mut node = Node::new(rng);
-        let mut schedule = Self { seed, beats: vec![node.first()], troubles: kinds.iter().copied().collect() };
+        let mut node = Node::new(rng, Owners::new(seed));
+        let (peopled, troubles) = (node.owners.any(), kinds.iter().copied().collect());
+        let mut schedule = Self { seed, beats: vec![node.first()], peopled, troubles };
         for i in 1..beats {
             // Each kind once for sure, then at random.
             let sure = (i % 3 == 0).then(|| usize::try_from(i / 3 - 1).ok());
@@ -193,7 +205,7 @@ impl Schedule {
 }
 
 impl Node {
-    fn new(mut rng: Rng) -> Self {
+    fn new(mut rng: Rng, owners: Owners) -> Self {
         let gpu = |i| Gpu { name: format!("GPU-{i}"), instances: Vec::new(), mig: false, absent_for: 0, lost: false };
         let gpus = (0..1 + rng.below(3)).map(gpu).collect();
         let boottime = HOUR + rng.below(HOUR);
@@ -211,6 +223,7 @@ impl Node {
             charged_realtime: 0,
             absent: false,
             known: BTreeSet::new(),
+            owners,
             rng,
         }
     }
@@ -397,6 +410,7 @@ impl Node {
                 }
                 there.insert(id.clone(), name.clone());
                 let (state, weight, split) = verdict(&mut self.rng, lost, odd);
+                let Owned { tenant, tenants, external } = self.owners.beat(&id);
                 units.push(UnitJudgement {
                     unit: id,
                     gpu: mig.then(|| name.clone()),
@@ -410,10 +424,10 @@ impl Node {
                     cumulative: self.rng.one_in(2),
                     class: Class::Unspecified,
                     class_inferred: false,
-                    tenant: None,
-                    tenants: Vec::new(),
+                    tenant,
+                    tenants,
                     model: None,
-                    external: Vec::new(),
+                    external,
                     meter: None,
                 });
             }
@@ -426,19 +440,13 @@ impl Node {
         Beat { judgement, truth, fates, restart, cut }
     }
 
-    /// Compares who is there with who is booked. A whole GPU's id is its name; a part's id ends in it, or begins
-    /// with it before the slash.
+    /// Compares who is there with who is booked.
     fn fates(&mut self, there: &BTreeMap<UnitId, UnitId>) -> Vec<(UnitId, Fate)> {
-        let gpu_of = |id: &UnitId| {
-            let whole = id.0.strip_suffix("/rest").unwrap_or(&id.0);
-            let whole = whole.split("-of-").last().unwrap_or(whole);
-            UnitId(whole.into())
-        };
         let mut fates = Vec::new();
         for id in &self.known {
             let fate = if there.contains_key(id) {
                 Fate::Lives
-            } else if there.values().any(|gpu| *gpu == gpu_of(id)) {
+            } else if there.values().any(|gpu| *gpu.0 == *gpu_of(id)) {
                 Fate::Ends
             } else {
                 Fate::Absent

@@ -8,6 +8,7 @@ use gpuprod_rules::{Bucket, Cause, Fault, Judgement, Ledger, State, UnitId, Unit
 use gpuprod_snapshot::Stamp;
 
 use super::check::{Book, Law};
+use super::twin_whose::{self, Names};
 
 /// What is wrong with the twin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +29,28 @@ pub(crate) enum Bug {
     SavedInMicroseconds,
     NewUnitBackdated,
     NewSizeForOldTime,
+    TenantsRoundedUp,
+    NobodysGivenAway,
+    NameCountsOnce,
+    NameLostWithItsTime,
+    OwnerOfTheTickBefore,
+    GapGivenToItsHeir,
+    RestForgotten,
+    RetiredGoesOn,
+    ReturnBackdated,
+    OneSliceEach,
+    CausedOfAll,
+    EachVictimPaysAll,
+    CausersCutFirst,
+    CausersRoundedUp,
+    CausersUncapped,
+    AnyCauseWillDo,
+    BlamedWithoutLoss,
+    BlameOutlivesItsCause,
 }
 
 /// Every fault, and the law that must notice it (others may, too).
-pub(crate) const BUGS: [(Bug, Law); 15] = [
+pub(crate) const BUGS: [(Bug, Law); 34] = [
     (Bug::LostRemainder, Law::L2BucketsSumToObserved),
     (Bug::GapBookedTwice, Law::L1StatesSumToObserved),
     (Bug::FloatArithmetic, Law::L2BucketsSumToObserved),
@@ -47,12 +66,34 @@ pub(crate) const BUGS: [(Bug, Law); 15] = [
     (Bug::SavedInMicroseconds, Law::L9CuttingIsNothing),
     (Bug::NewUnitBackdated, Law::L1StatesSumToObserved),
     (Bug::NewSizeForOldTime, Law::L1StatesSumToObserved),
+    (Bug::TenantsRoundedUp, Law::L3TenantsSumToUnit),
+    (Bug::NobodysGivenAway, Law::L3TenantsSumToUnit),
+    (Bug::NameCountsOnce, Law::L3TenantsSumToUnit),
+    (Bug::NameLostWithItsTime, Law::L3TenantsSumToUnit),
+    (Bug::OwnerOfTheTickBefore, Law::L3TenantsSumToUnit),
+    (Bug::GapGivenToItsHeir, Law::L3TenantsSumToUnit),
+    (Bug::NewSizeForOldTime, Law::L4PartsSumToGpu),
+    (Bug::RestForgotten, Law::L4PartsSumToGpu),
+    (Bug::RetiredGoesOn, Law::L4PartsSumToGpu),
+    (Bug::ReturnBackdated, Law::L4PartsSumToGpu),
+    (Bug::OneSliceEach, Law::L4PartsSumToGpu),
+    (Bug::CausedOfAll, Law::L8CausedWithinLost),
+    (Bug::EachVictimPaysAll, Law::L8CausedWithinLost),
+    (Bug::CausersCutFirst, Law::L8CausedWithinLost),
+    (Bug::CausersRoundedUp, Law::L8CausedWithinLost),
+    (Bug::CausersUncapped, Law::L8CausedWithinLost),
+    (Bug::AnyCauseWillDo, Law::L8CausedWithinLost),
+    (Bug::BlamedWithoutLoss, Law::L8CausedWithinLost),
+    (Bug::BlameOutlivesItsCause, Law::L8CausedWithinLost),
 ];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Twin {
     bug: Bug,
     data: Ledger,
+    names: Names,
+    /// For those who look back where they must not.
+    before: BTreeMap<UnitId, UnitJudgement>,
 }
 
 /// Stretches that are unknown, and what is left.
@@ -60,7 +101,7 @@ type Cut = (Vec<(Unknown, u64)>, u64);
 
 impl Twin {
     pub(crate) fn with(bug: Bug) -> Self {
-        Self { bug, data: Ledger::default() }
+        Self { bug, data: Ledger::default(), names: Names::default(), before: BTreeMap::new() }
     }
 
     /// None: the clock went backwards.
@@ -102,14 +143,15 @@ impl Twin {
 
     fn unit(&mut self, id: &UnitId, judged: Option<&UnitJudgement>, replaced: bool, cut: &Cut, period: u64) {
         let (unknown, rest) = (&cut.0, cut.1);
+        let heir = judged.filter(|_| self.bug == Bug::GapGivenToItsHeir);
         for &(reason, length) in unknown {
-            self.put_unknown(id, reason, length);
+            self.put_unknown(id, reason, length, heir);
         }
         let Some(judged) = judged else {
             let reason = if replaced { Unknown::Missed } else { Unknown::NvmlError };
-            self.put_unknown(id, reason, rest);
+            self.put_unknown(id, reason, rest, None);
             if let Some(account) = self.data.accounts.get_mut(id) {
-                account.retired = replaced;
+                account.retired = replaced && self.bug != Bug::RetiredGoesOn;
             }
             if self.bug == Bug::VanishedUnitDropped && !replaced {
                 self.data.accounts.remove(id);
@@ -118,12 +160,27 @@ impl Twin {
         };
         let seen = 2 * u128::from(rest) <= 5 * u128::from(period) || (judged.cumulative && rest <= 10_000_000_000);
         if !seen {
-            self.put_unknown(id, Unknown::Missed, rest);
+            self.put_unknown(id, Unknown::Missed, rest, heir);
         }
         if seen || self.bug == Bug::GapBookedTwice {
             let parts = self.parts(judged);
-            self.put(id, judged.state, judged.weight.source, &parts, rest);
+            let whose = self.whose(judged);
+            self.put(id, judged.state, judged.weight.source, &parts, rest, Some(&whose));
         }
+    }
+
+    /// Whose it is, as the judgement says, but for those who look back.
+    fn whose(&self, judged: &UnitJudgement) -> UnitJudgement {
+        let mut whose = judged.clone();
+        let Some(before) = self.before.get(&judged.unit) else { return whose };
+        if self.bug == Bug::OwnerOfTheTickBefore {
+            whose.tenant.clone_from(&before.tenant);
+            whose.tenants.clone_from(&before.tenants);
+        }
+        if self.bug == Bug::BlameOutlivesItsCause && whose.external.is_empty() {
+            whose.external.clone_from(&before.external);
+        }
+        whose
     }
 
     fn parts(&mut self, judged: &UnitJudgement) -> Vec<(Bucket, i128)> {
@@ -163,12 +220,23 @@ impl Twin {
         parts
     }
 
-    fn put_unknown(&mut self, id: &UnitId, reason: Unknown, length: u64) {
+    fn put_unknown(&mut self, id: &UnitId, reason: Unknown, length: u64, heir: Option<&UnitJudgement>) {
         let parts = [(Bucket::Unknown(reason), 1_000_000)];
-        self.put(id, State::Unknown(reason), WeightSource::None, &parts, length);
+        self.put(id, State::Unknown(reason), WeightSource::None, &parts, length, heir);
     }
 
-    fn put(&mut self, id: &UnitId, state: State, source: WeightSource, parts: &[(Bucket, i128)], length: u64) {
+    fn put(
+        &mut self,
+        id: &UnitId,
+        state: State,
+        source: WeightSource,
+        parts: &[(Bucket, i128)],
+        length: u64,
+        whose: Option<&UnitJudgement>,
+    ) {
+        if self.bug == Bug::RestForgotten && id.0.ends_with("/rest") {
+            return;
+        }
         let Some(account) = self.data.accounts.get_mut(id) else {
             return;
         };
@@ -189,7 +257,8 @@ impl Twin {
         *time = time.saturating_add(gpuprod_snapshot::units::Nanos(length));
         share.states = states.into_iter().collect();
 
-        let amount = i128::from(length) * i128::from(size.0);
+        let slices = if self.bug == Bug::OneSliceEach { size.0.min(1) } else { size.0 };
+        let amount = i128::from(length) * i128::from(slices);
         let mut left = amount;
         let mut given = Vec::new();
         for (i, (bucket, part)) in parts.iter().enumerate() {
@@ -210,6 +279,9 @@ impl Twin {
             if whole > 0 {
                 let total: &mut u64 = buckets.entry((bucket, source)).or_default();
                 *total = total.saturating_add(u64::try_from(whole).unwrap_or(u64::MAX));
+            }
+            if let Some(whose) = whose {
+                self.names.book(self.bug, share, (bucket, source), (whole, amount), whose);
             }
         }
         share.buckets = buckets.into_iter().map(|((b, s), ns)| (b, s, ns)).collect();
@@ -235,12 +307,18 @@ impl Book for Twin {
                 (account.slices, account.slices_whole) = (unit.slices, unit.slices_whole);
             }
         }
+        for gone in self.names.meet(judgement) {
+            let shares = self.data.accounts.values_mut().flat_map(|account| &mut account.shares);
+            shares.for_each(|share| twin_whose::rename(self.bug, share, &gone));
+        }
+        self.names.keep(&mut self.data);
         let mut moves = true;
         if let Some(old) = self.data.upto.clone() {
             let cut = self.cut(&old, new);
             moves = cut.is_some();
             let cut = cut.unwrap_or_default();
-            let open = self.data.accounts.iter().filter(|(_, account)| !account.retired);
+            let back = |id: &UnitId| self.bug == Bug::ReturnBackdated && units.contains_key(id);
+            let open = self.data.accounts.iter().filter(|(id, account)| !account.retired || back(id));
             let open: Vec<_> = open.map(|(id, a)| (id.clone(), a.gpu.clone())).collect();
             for (id, gpu) in open {
                 let judged = units.get(&id).copied();
@@ -263,6 +341,11 @@ impl Book for Twin {
             account.gpu.clone_from(&unit.gpu);
             (account.slices, account.slices_whole) = (unit.slices, unit.slices_whole);
             account.retired = false;
+            if matches!(self.bug, Bug::OwnerOfTheTickBefore | Bug::BlameOutlivesItsCause) {
+                let whose = self.whose(unit);
+                let seen = if self.bug == Bug::BlameOutlivesItsCause { whose } else { unit.clone() };
+                self.before.insert(id.clone(), seen);
+            }
         }
     }
 
@@ -279,6 +362,7 @@ impl Book for Twin {
 
     fn load(&mut self, saved: &str) -> Result<(), String> {
         self.data.load(saved)?;
+        self.names.find(&self.data);
         if let (Bug::SavedInMicroseconds, Some(upto)) = (self.bug, &mut self.data.upto) {
             upto.boottime.0 -= upto.boottime.0 % 1000;
         }
