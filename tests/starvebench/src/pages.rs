@@ -7,6 +7,7 @@ use gpuprod::alerts::{Desk, Phase, plan};
 use gpuprod::config::Config;
 use gpuprod_rules::{Finding, RuleId};
 use gpuprod_snapshot::Stamp;
+use gpuprod_snapshot::units::to_f64;
 
 /// One page: its name, what it is about, and its second.
 pub(crate) type Page = (RuleId, String, u64);
@@ -46,4 +47,51 @@ pub(crate) fn renamed(sent: &[Page]) -> Vec<(&str, Vec<String>)> {
         its.map(|(rule, _, second)| format!("{rule} at {second} s")).collect()
     };
     objects.into_iter().map(|object| (object, names(object))).filter(|(_, names)| names.len() > 1).collect()
+}
+
+/// Who was woken how often, in runs with one trouble each.
+#[derive(Default)]
+pub(crate) struct Paged {
+    /// Runs in which somebody was.
+    pub(crate) troubles: u64,
+    pub(crate) pages: u64,
+    /// Pages about an object that had been paged before.
+    pub(crate) again: u64,
+}
+
+impl Paged {
+    pub(crate) fn of<'a>(runs: impl Iterator<Item = &'a [Page]>) -> Self {
+        let mut paged = Self::default();
+        for sent in runs.filter(|sent| !sent.is_empty()) {
+            paged.troubles += 1;
+            paged.pages += sent.iter().map(|_| 1).sum::<u64>();
+            paged.again += renamed(sent).iter().flat_map(|(_, names)| names.iter().skip(1)).map(|_| 1).sum::<u64>();
+        }
+        paged
+    }
+
+    pub(crate) fn per_trouble(&self) -> Option<f64> {
+        (self.troubles > 0).then(|| to_f64(self.pages) / to_f64(self.troubles))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_about_an_object_that_was_paged_before_is_counted() {
+        let page = |rule, object: &str, second| (rule, object.to_owned(), second);
+        let runs = [
+            vec![
+                page(RuleId::KvSaturation, "e", 10),
+                page(RuleId::QueueInstability, "e", 20),
+                page(RuleId::IoStall, "md0", 9),
+            ],
+            vec![],
+            vec![page(RuleId::IoStall, "md0", 9)],
+        ];
+        let paged = Paged::of(runs.iter().map(Vec::as_slice));
+        assert_eq!((paged.troubles, paged.pages, paged.again, paged.per_trouble()), (2, 4, 1, Some(2.0)));
+    }
 }

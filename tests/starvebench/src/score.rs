@@ -9,7 +9,7 @@ use crate::alerts::{Alert, Asked, Verdict};
 use crate::boot::{Figure, Parts, mean_ratio, quantile, ratio};
 use crate::misses;
 use crate::options::Options;
-use crate::pages::renamed;
+use crate::pages::Paged;
 use crate::play::{Play, weeks};
 use crate::soak::Soak;
 use crate::truth::{DETECTABLE, LARGE, mean};
@@ -82,16 +82,6 @@ pub(crate) struct Healthy {
     pub(crate) critical: u64,
     pub(crate) squatters: u64,
     pub(crate) telemetry: u64,
-}
-
-/// Who was woken how often, in runs with one trouble each.
-#[derive(Default)]
-pub(crate) struct Paged {
-    /// Runs in which somebody was.
-    pub(crate) troubles: u64,
-    pub(crate) pages: u64,
-    /// Pages about an object that had been paged before.
-    pub(crate) again: u64,
 }
 
 /// Kinds of trouble with a target for their detection: the words that scenarios blame, the least effect that counts and
@@ -168,7 +158,8 @@ impl Score {
         score.productive = productive(&drawn);
         score.effects = effects(&drawn);
         score.healthy = Healthy::of(&drawn);
-        score.paged = Paged::of(&drawn);
+        let single = drawn.iter().filter(|(variant, _)| variant.group == Group::Fault);
+        score.paged = Paged::of(single.map(|(_, play)| play.pages.as_slice()));
         score.naive = naive(&drawn);
         score.misses = ran.iter().flat_map(|(variant, play)| misses::of(variant, play)).collect();
         score
@@ -312,23 +303,6 @@ impl Healthy {
             squatters: wrong(&well).filter(|alert| alert.by("squatter")).map(|_| 1).sum(),
             telemetry: wrong(&blind).map(|_| 1).sum(),
         }
-    }
-}
-
-impl Paged {
-    fn of(ran: &[Ran<'_>]) -> Self {
-        let mut paged = Self::default();
-        let single = ran.iter().filter(|(variant, _)| variant.group == Group::Fault);
-        for pages in single.map(|(_, play)| &play.pages).filter(|pages| !pages.is_empty()) {
-            paged.troubles += 1;
-            paged.pages += pages.iter().map(|_| 1).sum::<u64>();
-            paged.again += renamed(pages).iter().flat_map(|(_, names)| names.iter().skip(1)).map(|_| 1).sum::<u64>();
-        }
-        paged
-    }
-
-    pub(crate) fn per_trouble(&self) -> Option<f64> {
-        (self.troubles > 0).then(|| to_f64(self.pages) / to_f64(self.troubles))
     }
 }
 
