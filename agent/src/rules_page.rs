@@ -42,6 +42,10 @@ fn shared(out: &mut String) {
             let _ = writeln!(out, "| `{name}` | {} | {} |", key.default, key.help.trim().replace('|', "\\|"));
         }
     }
+    for (room, table) in Policy::ROOMS {
+        let _ = writeln!(out, "\n### {room}");
+        own(out, room, table);
+    }
 }
 
 fn one(out: &mut String, rule: &Rule) {
@@ -61,11 +65,16 @@ fn one(out: &mut String, rule: &Rule) {
         let _ = writeln!(out, "- **Evidence sample**: {} (of `gpuprod selftest`).\n", sample.about);
         let _ = writeln!(out, "  ```text\n  {}\n  ```", sample.lines.join("\n  "));
     }
+    own(out, rule.id.as_str(), table);
+}
+
+/// The thresholds of a section.
+fn own(out: &mut String, section: &str, table: &[Threshold]) {
     if table.is_empty() {
         return;
     }
     let policy = serde_json::to_value(Policy::default()).unwrap_or_default();
-    let section = policy.get(rule.id.as_str());
+    let section = policy.get(section);
     out.push_str("\n| threshold | default | why |\n|---|---|---|\n");
     for row in table {
         let default = section.and_then(|section| section.get(row.key)).map(ToString::to_string).unwrap_or_default();

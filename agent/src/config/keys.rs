@@ -299,7 +299,7 @@ fn policy_keys() -> Vec<Key> {
     let shared = shared
         .iter()
         .map(|(name, default)| key(name.clone(), default, POLICY.get(place(name)).map_or("", |(_, help)| *help)));
-    let own = Policy::SECTIONS.iter().flat_map(|(rule, table)| {
+    let own = Policy::ROOMS.iter().chain(Policy::SECTIONS).flat_map(|(rule, table)| {
         let section = sections.iter().find(|(name, _)| name == rule).map(|(_, section)| section);
         table
             .iter()

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 
-use super::did::Switch;
+use super::switch::Switch;
 use crate::facts::UnitFacts;
 use crate::{Cause, Evidence, Part};
 

@@ -11,7 +11,9 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use super::Thresholds;
 use super::memo::Memo;
+use super::switch::Switch;
 use crate::baseline::{median, push};
 use crate::facts::peers::is_kin;
 use crate::facts::{Demand, UnitFacts};
@@ -29,10 +31,6 @@ const ENOUGH: usize = 6;
 const DENIES: usize = 3;
 /// Trouble of fewer blocks, two minutes, is young.
 const YOUNG: usize = 24;
-/// The least difference that counts, as a part of full progress.
-const LEAST: f64 = 0.10;
-/// Spreads that it must measure.
-const SPREADS: f64 = 2.0;
 /// Progress is never taken to scatter less.
 const FLOOR: f64 = 0.02;
 const MAD_TO_SIGMA: f64 = 1.4826;
@@ -40,41 +38,6 @@ const MAD_TO_SIGMA: f64 = 1.4826;
 const LONGEST: Nanos = Nanos::from_secs(10);
 /// No node has more units.
 const MOST: usize = 1024;
-
-/// In which of the last 64 blocks a resource was in trouble: the lowest bit is the last closed block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Switch {
-    on: u64,
-    known: u64,
-}
-
-impl Switch {
-    /// Takes in the block that was just closed; nothing when it cannot be told.
-    pub(crate) fn push(&mut self, on: Option<bool>) {
-        self.on = (self.on << 1) | u64::from(on == Some(true));
-        self.known = (self.known << 1) | u64::from(on.is_some());
-    }
-
-    /// On since an instant, and off before.
-    pub(crate) fn since(onset: Nanos, now: Nanos, block: Nanos) -> Self {
-        let length = block.0.max(1);
-        // The block in which the onset lies is on; the block under way is none of the 64.
-        let blocks = (now.0 / length).saturating_sub(onset.0 / length);
-        let on = if blocks >= 64 { u64::MAX } else { (1_u64 << blocks).wrapping_sub(1) };
-        Self { on, known: u64::MAX }
-    }
-
-    /// What it was so many blocks ago.
-    fn ago(self, blocks: usize) -> Option<bool> {
-        let bit = 1_u64.checked_shl(u32::try_from(blocks).ok()?)?;
-        (self.known & bit != 0).then_some(self.on & bit != 0)
-    }
-
-    /// The trouble is over, and was there.
-    fn ended(self) -> bool {
-        self.ago(0) == Some(false) && self.on != 0
-    }
-}
 
 /// What each unit did in the last blocks: w, where it was asked for work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -217,9 +180,9 @@ impl Did {
     }
 
     /// Those who do not use the resource lost as much: it cannot be the cause.
-    pub(crate) fn denies(&self) -> bool {
-        self.control
-            .is_some_and(|control| self.victim <= -LEAST && control <= -LEAST && self.difference() > self.victim / 2.0)
+    pub(crate) fn denies(&self, asked: &Thresholds) -> bool {
+        let fell = |change: f64| change <= -asked.least.as_fraction();
+        self.control.is_some_and(|control| fell(self.victim) && fell(control) && self.difference() > self.victim / 2.0)
     }
 }
 
@@ -241,7 +204,9 @@ pub(crate) fn compare(
         other.id != unit.id && !is_kin(unit, other) && !uses(other, object) && !has_its_own(view, other)
     };
     let controls: Vec<&UnitId> = host.units.iter().filter(stranger).map(|other| &other.id).collect();
-    host.history.memo.compared(&unit.id, &controls, switch, || host.history.compare(&unit.id, &controls, switch))
+    host.history.memo.compared(&unit.id, &controls, switch, || {
+        host.history.compare(&unit.id, &controls, switch, &view.policy.attribution)
+    })
 }
 
 /// Whether a unit has trouble that the victim has not: clocks of its workload are held, or something in its own path to its
@@ -267,7 +232,7 @@ fn has_its_own(view: &View<'_>, other: &UnitFacts<'_>) -> bool {
 
 impl History {
     /// The same courses give the same answer until a block ends.
-    fn compare(&self, unit: &UnitId, controls: &[&UnitId], switch: Switch) -> Option<Did> {
+    fn compare(&self, unit: &UnitId, controls: &[&UnitId], switch: Switch, asked: &Thresholds) -> Option<Did> {
         let (mut victim, mut control): (Sides, Sides) = Default::default();
         let own = self.units.get(unit);
         let controls: Vec<&Course> = controls.iter().filter_map(|other| self.units.get(*other)).collect();
@@ -295,12 +260,12 @@ impl History {
         // newest blocks show sooner than all of them that the others lost as much.
         if (DENIES..YOUNG).contains(&victim.0.len()) {
             let newest = |sides: &Sides| (sides.0.iter().take(DENIES).copied().collect(), sides.1.clone());
-            let early = Did::of((newest(&victim), newest(&control)), switch);
-            if early.as_ref().is_some_and(Did::denies) {
+            let early = Did::of((newest(&victim), newest(&control)), switch, asked);
+            if early.as_ref().is_some_and(|early| early.denies(asked)) {
                 return early;
             }
         }
-        Did::of((victim, control), switch)
+        Did::of((victim, control), switch, asked)
     }
 
     /// The rank correlation of a cause's course with a unit's loss.
@@ -311,13 +276,13 @@ impl History {
 
 impl Did {
     /// The newest blocks stand first.
-    fn of((victim, control): (Sides, Sides), switch: Switch) -> Option<Self> {
+    fn of((victim, control): (Sides, Sides), switch: Switch, asked: &Thresholds) -> Option<Self> {
         let (on, off) = (victim.0.len(), victim.1.len());
         let (change, spread) = self::change(victim)?;
         let (against, noise) = self::change(control).map_or((None, spread), |(against, noise)| (Some(against), noise));
         let pooled = libm::sqrt(f64::midpoint(spread * spread, noise * noise));
         let difference = change - against.unwrap_or(0.0);
-        let large = difference <= -LEAST && -difference >= SPREADS * pooled;
+        let large = difference <= -asked.least.as_fraction() && -difference >= asked.spreads * pooled;
         Some(Self {
             victim: change,
             control: against,
@@ -347,23 +312,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_counts_blocks_backwards() {
-        let mut switch = Switch::default();
-        for on in [Some(false), Some(true), None, Some(true)] {
-            switch.push(on);
-        }
-        assert_eq!([0, 1, 2, 3, 4].map(|ago| switch.ago(ago)), [Some(true), None, Some(true), Some(false), None]);
-    }
-
-    #[test]
-    fn since_an_instant_is_on_from_its_block() {
-        let second = Nanos::from_secs;
-        // Blocks of 5 s: at 61 s, block 12 is under way and 11 was closed last; the onset at 50 s lies in block 10.
-        let switch = Switch::since(second(50), second(61), second(5));
-        assert_eq!([0, 1, 2].map(|ago| switch.ago(ago)), [Some(true), Some(true), Some(false)]);
-    }
-
-    #[test]
     fn a_change_needs_three_bad_blocks_and_six_good_ones() {
         assert_eq!(change((alloc::vec![0.5; 2], alloc::vec![1.0; 20])), None);
         assert_eq!(change((alloc::vec![0.5; 20], alloc::vec![1.0; 5])), None);
@@ -383,22 +331,23 @@ mod tests {
         let fell = [&[1.0; 48][..], &[1.0, 0.9, 0.7, 0.5, 0.5, 0.5]].concat();
         let mut switch = Switch::default();
         (0..54).for_each(|block| switch.push(Some(block >= 48 || block % 9 == 0)));
-        let mut history = History::default();
+        let (mut history, asked) = (History::default(), Thresholds::default());
         history.units.insert(unit.clone(), course(&fell));
         history.units.insert(other.clone(), course(&fell));
-        assert!(history.compare(&unit, &[&other], switch).unwrap().denies());
+        assert!(history.compare(&unit, &[&other], switch, &asked).unwrap().denies(&asked));
         // One that goes on as ever denies nothing, and nothing is denied without others.
         history.units.insert(other.clone(), course(&[1.0; 54]));
-        assert!(!history.compare(&unit, &[&other], switch).unwrap().denies());
-        assert!(!history.compare(&unit, &[], switch).unwrap().denies());
+        assert!(!history.compare(&unit, &[&other], switch, &asked).unwrap().denies(&asked));
+        assert!(!history.compare(&unit, &[], switch, &asked).unwrap().denies(&asked));
     }
 
     #[test]
     fn control_that_falls_as_far_denies() {
+        let asked = Thresholds::default();
         let did = |victim, control| Did { victim, control, significant: false, on: 6, off: 6 };
-        assert!(did(-0.5, Some(-0.5)).denies());
-        assert!(!did(-0.5, Some(0.0)).denies());
-        assert!(!did(-0.5, Some(-0.2)).denies(), "the larger half is the resource's");
-        assert!(!did(-0.5, None).denies());
+        assert!(did(-0.5, Some(-0.5)).denies(&asked));
+        assert!(!did(-0.5, Some(0.0)).denies(&asked));
+        assert!(!did(-0.5, Some(-0.2)).denies(&asked), "the larger half is the resource's");
+        assert!(!did(-0.5, None).denies(&asked));
     }
 }

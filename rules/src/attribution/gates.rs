@@ -17,15 +17,14 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 
 use super::candidate::{Candidate, Link, Weighed};
-use super::did::{self, Did, Switch};
+use super::did;
+use super::switch::Switch;
 use crate::baseline::{Deviation, RECENT};
 use crate::rule::View;
-use crate::{Evidence, Gate, Micro, Part, Rejected};
+use crate::{Evidence, Gate, Micro, Part, Policy, Rejected};
 
 /// The most points that a candidate can have.
 pub(crate) const MOST: u8 = 16;
-/// Its beginning is off by no more than this.
-const BLUR: Nanos = Nanos::from_secs(60);
 /// What each gate is worth in the confidence, 1 - product of (1 - p).
 const P_DEVIATION: f64 = 0.3;
 const P_SATURATION: f64 = 0.3;
@@ -42,8 +41,8 @@ pub(crate) fn victim_onset(view: &View<'_>) -> Option<Nanos> {
 
 /// How far the beginning of a deviation may be off because it came slowly: a block of noise may have stood where its course
 /// was still within the noise. What begins with an edge is known to the block.
-fn blur(deviation: Option<&Deviation>) -> Nanos {
-    deviation.map_or(Nanos(0), |deviation| deviation.lead).min(BLUR)
+fn blur(deviation: Option<&Deviation>, policy: &Policy) -> Nanos {
+    deviation.map_or(Nanos(0), |deviation| deviation.lead).min(policy.attribution.onset_blur_ns)
 }
 
 /// Lets a candidate through the gates, or says with numbers at which it failed.
@@ -77,7 +76,7 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
     let asked = ordered && !view.blames(&object);
     if let (Some(victim), Some(began), true) = (victim_onset(view), onset, asked) {
         let slack = policy.block_ns.0.saturating_mul(u64::from(policy.order_slack_blocks));
-        let slack = slack.saturating_add(blur(view.unit.deviation.as_ref()).0);
+        let slack = slack.saturating_add(blur(view.unit.deviation.as_ref(), policy).0);
         if began.0 > victim.0.saturating_add(slack) {
             let late = Nanos(began.0.saturating_sub(victim.0)).as_secs_f64();
             let late = Micro::from_f64(late);
@@ -91,7 +90,7 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
         did::compare(view, &object, uses, switch.or(onset.map(since))?)
     });
     let compared = compared.flatten();
-    if let Some(did) = compared.filter(Did::denies) {
+    if let Some(did) = compared.filter(|did| did.denies(&policy.attribution)) {
         return Err(reject(view.words(|| format!(
             "units that do not use it lost {} points when it was in trouble, this one {} (medians of {} blocks on and {} off)",
             points(-did.control.unwrap_or(0.0)),

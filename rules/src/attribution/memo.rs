@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 
 use super::coupling::leads;
-use super::did::{Did, Switch};
+use super::did::Did;
+use super::switch::Switch;
 use crate::UnitId;
 
 /// Comparisons that are kept for one unit, and couplings of all units.

@@ -14,17 +14,6 @@ use crate::rule::View;
 use crate::signals::StorageSignals;
 use crate::{Cause, Evidence, Gate, Micro, Part, Rejected};
 
-/// Whoever waits for storage has a request out there: Little's mean over the disks of the path is about one or more.
-/// Less than this means that the disks stand idle most of the time, however late the few requests are answered (a
-/// reader throttled into bursts: latency rose two to four times in the lab, at a mean of .15).
-const WAITING: f64 = 0.5;
-/// Part of the lost progress by which the share of time in which some task waits for I/O must grow. A lone reader that loses
-/// a third of its progress waits a third of the time more; several at once, whose waits cover each other, less.
-const WITNESS: f64 = 0.25;
-/// A workload whose waits show at all shows so many while it is well.
-const SHOWS: f64 = 0.005;
-/// Somebody waits half of the time: more readers at it make no more of it.
-const LARGE: f64 = 0.5;
 /// On average so many requests in flight mean that the device was never idle.
 const ALWAYS_BUSY: f64 = 0.95;
 
@@ -194,8 +183,9 @@ fn unwitnessed(view: &View<'_>, name: &str) -> Option<String> {
     let usage = &view.unit.usage;
     let (usual, some) = (usage.calm.usual()?, usage.block.io_some?);
     let asked = view.policy.asks(Gate::Link) && !view.host.signals.mounts.contains_key(name) && !view.blames(name);
-    let asked = asked && usual >= SHOWS && some < LARGE;
-    (asked && some - usual < WITNESS * view.unit.deficit()).then(|| {
+    let least = &view.policy.attribution;
+    let asked = asked && usual >= least.waits_show.as_fraction() && some < least.waits_much.as_fraction();
+    (asked && some - usual < least.waits_grow.as_fraction() * view.unit.deficit()).then(|| {
         view.words(|| {
             format!(
                 "the workload waits for I/O {} % of the time, usually {} %: not where it lost {} % of its progress",
@@ -252,7 +242,7 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
     if let Some(why) = unwitnessed(view, name) {
         return Err(why);
     }
-    if waiting < WAITING {
+    if waiting < view.policy.attribution.waiting {
         return Err(view.words(|| {
             format!(
                 "{} requests on average are out on the workload's disks: most of the time it waits for none of them",

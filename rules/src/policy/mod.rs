@@ -61,6 +61,9 @@ pub struct Policy {
     /// An Xid marks the GPU broken for so long after the last one.
     pub fault_hold_ns: Nanos,
 }
+rooms {
+    attribution,
+}
 rules {
     gpu_fault,
     telemetry_degraded,

@@ -82,29 +82,35 @@ macro_rules! thresholds {
     };
 }
 
-/// Hangs the rules' own thresholds into the policy: one line a rule.
+/// Hangs thresholds into the policy: one line for a room that serves several rules, one line a rule.
 macro_rules! sections {
-    ($(#[$meta:meta])* pub struct $name:ident { $($head:tt)* } rules { $($rule:ident,)* } default { $($default:tt)* }) => {
+    ($(#[$meta:meta])* pub struct $name:ident { $($head:tt)* } rooms { $($room:ident,)* } rules { $($rule:ident,)* } default { $($default:tt)* }) => {
         $(#[$meta])*
         pub struct $name {
             $($head)*
+            $(#[doc = concat!("What all rules share in `", stringify!($room), "`.")] pub $room: $crate::$room::Thresholds,)*
             $(#[doc = concat!("Of the rule `", stringify!($rule), "`.")] pub $rule: $crate::rule::$rule::Thresholds,)*
         }
 
         impl Default for $name {
-            fn default() -> Self { Self { $($default)* $($rule: Default::default(),)* } }
+            fn default() -> Self { Self { $($default)* $($room: Default::default(),)* $($rule: Default::default(),)* } }
         }
 
         impl $name {
+            /// The thresholds of rooms that serve several rules: the room's name, which is the section's key, and its table.
+            pub const ROOMS: &[(&str, &[$crate::policy::Threshold])] =
+                &[$((stringify!($room), $crate::$room::Thresholds::TABLE),)*];
+
             /// The rules' own thresholds: the rule's name, which is the section's key, and its table.
             pub const SECTIONS: &[(&str, &[$crate::policy::Threshold])] =
                 &[$((stringify!($rule), $crate::rule::$rule::Thresholds::TABLE),)*];
 
-            /// Whether the rules' own thresholds lie within their limits.
+            /// Whether the thresholds of all sections lie within their limits.
             ///
             /// # Errors
-            /// `RULE.KEY` of the first that does not, and what must hold.
+            /// `SECTION.KEY` of the first that does not, and what must hold.
             pub fn check_sections(&self) -> Result<(), alloc::string::String> {
+                $(self.$room.check().map_err(|what| alloc::format!("{}.{what}", stringify!($room)))?;)*
                 $(self.$rule.check().map_err(|what| alloc::format!("{}.{what}", stringify!($rule)))?;)*
                 Ok(())
             }

@@ -8,7 +8,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use super::io_stall::hungry;
 use super::{Claim, View};
-use crate::attribution::did::Switch;
+use crate::attribution::Switch;
 use crate::attribution::{self, Candidate, Weighed};
 use crate::baseline::{Deviation, Track};
 use crate::{Evidence, Micro, Rejected, Severity};

@@ -8,7 +8,7 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::Policy;
-use crate::attribution::did::Switch;
+use crate::attribution::Switch;
 use crate::baseline::{Deviation, Track, Worse};
 
 /// Workloads on one GPU that are told apart.

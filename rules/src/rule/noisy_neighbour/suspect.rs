@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::storage::BlockDevice;
 use gpuprod_snapshot::units::{Nanos, to_f64};
 
-use crate::attribution::did::Switch;
+use crate::attribution::Switch;
 use crate::attribution::{Candidate, Link, Saturation};
 use crate::baseline::{Deviation, RECENT};
 use crate::facts::UnitFacts;
