@@ -32,7 +32,8 @@ thresholds! {
 pub(super) const TEXT: Text = Text {
     means: "The KV cache is full and requests wait for room in it: the engine is at its capacity for contexts, not for arithmetic.",
     inputs: "KV usage, waiting requests, preemptions and finished requests of the engine's page.",
-    formula: "Usage of full and more for share of the last minute, while requests wait in most of its seconds or are preempted. \
+    formula: "Full (usage of full and more, or a request is preempted: none is while there is room) in share of the last minute's \
+              seconds, while requests wait in most of them or are preempted. \
               Critical when the queue takes longer than drain_ns. Ends after clear_ns below clear.",
     silent: "A full cache without a queue (that is good), and one that filled after the engine had slowed down (a consequence, \
              told as information).",

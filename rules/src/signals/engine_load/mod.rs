@@ -42,6 +42,15 @@ pub(crate) struct Second {
     pub(crate) preempted: Option<u32>,
 }
 
+impl Second {
+    /// Whether the cache was full in it: at its end, or when a request had to give its place up (none does while there is
+    /// room; whoever is sampled after it sees the room that it left).
+    fn is_full(&self, policy: &Policy) -> bool {
+        let preempted = self.preempted.is_some_and(|preempted| preempted > 0);
+        self.kv.is_some_and(|kv| preempted || kv >= policy.kv_saturation.full)
+    }
+}
+
 /// Since when a thing holds without a break.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Since(#[serde(rename = "since_ns")] pub(crate) Option<Nanos>);
@@ -183,7 +192,7 @@ impl EngineLoad {
         self.latencies.add(before, after);
         let thrash = policy.preemption_thrash.for_ns;
         self.lately = Lately {
-            full: self.share(MINUTE, |second| second.kv.is_some_and(|kv| kv >= policy.kv_saturation.full)),
+            full: self.share(MINUTE, |second| second.is_full(policy)),
             swapped: self.share(thrash, |second| second.swapped.is_some_and(|swapped| swapped > 0)),
             preempted: self.rate(thrash, |second| second.preempted.unwrap_or(0)),
         };
@@ -207,8 +216,7 @@ impl EngineLoad {
         let room = crate::serving::room(self, policy);
         self.roomy.mark(room.is_some_and(|room| room.usable > policy.headroom_breach.spare * room.needed), start);
         self.latencies.close(start, healthy, policy);
-        let share =
-            self.share(Nanos::from_secs(60), |second| second.kv.is_some_and(|kv| kv >= policy.kv_saturation.full));
+        let share = self.share(MINUTE, |second| second.is_full(policy));
         self.full.mark(share.is_some_and(|share| share >= policy.kv_saturation.share), start);
         self.trend = trend::of(&self.seconds, policy);
         let growing = self.trend.as_ref().is_some_and(|trend| trend.slope > 0);
