@@ -47,7 +47,7 @@ pub use series::{Pool, Recorded};
 pub use serve::Responder;
 pub use ticks::Ticks;
 pub use tree::{materialise, nvml_state};
-pub use truth::{Blame, Truth};
+pub use truth::{Blame, Computed, Truth};
 pub use twin::{Done, Running, Twin};
 pub use words::ParseError;
 

@@ -6,6 +6,7 @@ use gpuprod_snapshot::{BootId, Hung, Missing, Part, Reading, Sample, Source, Sta
 use crate::parts::{engine, gpus, host, node, storage, topology};
 use crate::rng::Rng;
 use crate::scenario::{Scenario, What};
+use crate::truth::Computed;
 use crate::twin::Done;
 use crate::world::World;
 
@@ -106,6 +107,16 @@ impl Ticks<'_> {
     #[must_use]
     pub fn done(&self, gpu: usize) -> Done {
         self.world.done(gpu)
+    }
+
+    /// What the engine of a name has computed up to the last tick; none where no requests drive it.
+    #[must_use]
+    pub fn computed(&self, name: &str) -> Option<Computed> {
+        let at = self.scenario.works.iter().position(|work| work.name == name)?;
+        let totals = self.world.jobs.get(at)?.sim.as_ref()?.totals();
+        let all = totals.prompt - totals.hits + totals.generated + totals.recomputed;
+        let (again, duplicate) = (totals.recomputed, totals.duplicate);
+        Some(Computed { all, again, duplicate, first: totals.first, late: totals.late })
     }
 
     fn what(&self, second: u64) -> Second {

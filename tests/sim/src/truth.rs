@@ -34,6 +34,21 @@ pub struct Blame {
     pub to: Nanos,
 }
 
+/// What an engine that requests drive has done since its process started. Work is in tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Computed {
+    /// Prompts that no cache had, and answers: everything.
+    pub all: f64,
+    /// Of that, what it had computed before and lost by a preemption.
+    pub again: f64,
+    /// Of that, answers to second tries of the same request.
+    pub duplicate: f64,
+    /// Requests that got their first token.
+    pub first: f64,
+    /// Of those, the ones that got it later than was promised (nothing is late where nothing is).
+    pub late: f64,
+}
+
 impl Scenario {
     /// The author's expectations, cut where the agent or the host did not run: those stretches are `unknown`,
     /// exactly. In order of unit and time.

@@ -64,7 +64,9 @@ pub(crate) fn of(seconds: &VecDeque<Second>, policy: &Policy) -> Option<Trend> {
     let (came, finished) = flows(seconds, middle)?;
     let faster = halves.1 >= halves.0.max(20_000).saturating_mul(2);
     let rule = &policy.queue_instability;
-    let pushed = came.1 >= came.0 * rule.push || finished.1 * rule.push <= finished.0;
+    // Finishing more slowly is no push of its own: a few long requests do that too, and are over when they end.
+    let slower = finished.1 * rule.push <= finished.0 && redone(seconds, middle, policy);
+    let pushed = came.1 >= came.0 * rule.push || slower;
     Some(Trend {
         slope: whole,
         halves,
@@ -142,6 +144,19 @@ fn flows(seconds: &VecDeque<Second>, middle: usize) -> Option<((f64, f64), (f64,
     };
     let (left, right) = (part(0, middle)?, part(middle, seconds.len().checked_sub(1)?)?);
     Some(((left.0, right.0), (left.1, right.1)))
+}
+
+/// Whether the second half's work is done twice: requests are preempted or swapped out as often as makes a thrash.
+fn redone(seconds: &VecDeque<Second>, middle: usize, policy: &Policy) -> bool {
+    let rule = &policy.preemption_thrash;
+    let (Some(first), Some(last)) = (seconds.get(middle), seconds.back()) else { return false };
+    let length = last.at.saturating_sub(first.at).as_secs_f64();
+    let late = || seconds.iter().skip(middle + 1);
+    let preempted: u64 = late().map(|second| u64::from(second.preempted.unwrap_or(0))).sum();
+    let swapped = late().filter(|second| second.swapped.is_some_and(|swapped| swapped > 0)).count();
+    let share = swapped.saturating_mul(1_000_000) / late().count().max(1);
+    to_f64(preempted) >= rule.rate * length && preempted > 0
+        || u32::try_from(share).is_ok_and(|share| share >= rule.swapped.0)
 }
 
 /// Whether the logarithm is the straighter line, and straight at least by this share of its variance.

@@ -48,10 +48,12 @@ pub struct Traffic {
     pub hits: f64,
     /// An engine of the older generation: it swaps to the host's memory instead of computing again.
     pub swaps: bool,
+    /// Time to the first token that clients were promised, seconds. Whoever judges is told of it; the engine does not change.
+    pub promised: Option<u64>,
 }
 
 impl Traffic {
-    /// `azure_conv [scale X] [from T] [kv TOKENS] [batch N] [retries 30s] [hits 30%] [swaps]`
+    /// `azure_conv [scale X] [from T] [kv TOKENS] [batch N] [retries 30s] [hits 30%] [swaps] [promised 3s]`
     pub(crate) fn read(words: &mut Words) -> Result<Self, ParseError> {
         let name = words.take("a trace")?;
         let Some((_, trace)) = Trace::ALL.iter().find(|(known, _)| *known == name) else {
@@ -67,6 +69,7 @@ impl Traffic {
             retries: None,
             hits: 0.0,
             swaps: false,
+            promised: None,
         };
         while !words.is_empty() {
             if words.skip("scale") {
@@ -83,6 +86,8 @@ impl Traffic {
                 traffic.hits = words.number("the share of hits", Unit::Fraction)?.min(1.0);
             } else if words.skip("swaps") {
                 traffic.swaps = true;
+            } else if words.skip("promised") {
+                traffic.promised = Some(words.seconds("the time that was promised")?.max(1));
             } else {
                 break;
             }

@@ -54,6 +54,9 @@ pub(crate) struct Totals {
     pub(crate) recomputed: f64,
     /// Generated tokens of second tries: the first gives them too.
     pub(crate) duplicate: f64,
+    /// Requests that got their first token, and of those the ones that got it later than was promised.
+    pub(crate) first: f64,
+    pub(crate) late: f64,
 }
 
 impl Totals {
@@ -73,6 +76,7 @@ pub(crate) struct Batch {
     most: usize,
     retry: Option<f64>,
     swaps: bool,
+    promised: Option<f64>,
     clock: f64,
     used: u64,
     running: Vec<Request>,
@@ -93,6 +97,7 @@ impl Batch {
             most: usize::try_from(crate::words::whole(traffic.batch)).unwrap_or(1),
             retry: traffic.retries.map(|seconds| float(usize::try_from(seconds).unwrap_or(0))),
             swaps: traffic.swaps,
+            promised: traffic.promised.map(|seconds| float(usize::try_from(seconds).unwrap_or(0))),
             clock,
             used: 0,
             running: Vec::new(),
@@ -259,6 +264,9 @@ impl Batch {
         let mut tokens = 0.0;
         for request in self.running.iter_mut().filter(|request| request.todo == 0) {
             if request.done == 0 {
+                let late = self.promised.is_some_and(|promised| now - request.submitted > promised);
+                self.totals.first += 1.0;
+                self.totals.late += f64::from(u8::from(late));
                 latencies.ttft.observe_one((now - request.submitted).max(0.0), 1.0);
                 self.totals.prompt += f64::from(request.prompt);
                 self.totals.hits += f64::from(request.known);

@@ -5,7 +5,17 @@ use super::{Arrivals, EngineSim, Gauges, Trace, Traffic, Wedge};
 use crate::Scenario;
 
 fn traffic(kv: f64, retries: Option<u64>) -> Traffic {
-    Traffic { trace: Trace::AzureConv, scale: 1.0, from: 0, kv, batch: 256.0, retries, hits: 0.0, swaps: false }
+    Traffic {
+        trace: Trace::AzureConv,
+        scale: 1.0,
+        from: 0,
+        kv,
+        batch: 256.0,
+        retries,
+        hits: 0.0,
+        swaps: false,
+        promised: None,
+    }
 }
 
 /// A quarter of an hour.
@@ -113,6 +123,21 @@ fn every_request_is_somewhere() {
     // An engine that swaps computes nothing twice; one that does not, does.
     assert_eq!(play(&Traffic { swaps: true, ..traffic(25_000.0, None) }).1.totals().recomputed, 0.0);
     assert!(play(&traffic(25_000.0, None)).1.totals().recomputed > 1e5);
+}
+
+/// The promise changes nothing but what is counted late, and that is what the page's histogram says at its own bounds.
+#[test]
+fn late_answers_are_counted_exactly() {
+    let plain = traffic(40_000.0, None);
+    let (shown, sim) = play(&Traffic { promised: Some(10), ..plain.clone() });
+    let (without, unpromised) = play(&plain);
+    assert_eq!(shown, without);
+    assert_eq!((unpromised.totals().late, unpromised.totals().first), (0.0, sim.totals().first));
+    let ttft = sim.latencies.ttft.show();
+    let within = ttft.buckets.iter().find(|(bound, _)| bound.0 == 10_000_000_000).unwrap().1;
+    assert_eq!(sim.totals().first, ttft.count as f64);
+    assert_eq!(sim.totals().late, (ttft.count - within) as f64);
+    assert!(sim.totals().late > 1000.0, "{:?}", sim.totals());
 }
 
 #[test]
