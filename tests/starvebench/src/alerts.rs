@@ -56,7 +56,7 @@ pub(crate) struct Asked {
 }
 
 /// Rules that page nobody: what they are asked for, they tell as information.
-const INFORMATION: &[&str] = &["headroom_breach"];
+const INFORMATION: &[&str] = &["headroom_breach", "node_fit"];
 
 /// All alerts of a run, and in which seconds such a rule spoke.
 #[derive(Debug, Default)]
@@ -132,6 +132,21 @@ impl Alerts {
                 latency: first.map(|first| first.saturating_sub(*seen)),
                 latency_large: first.map(|first| first.saturating_sub(*large)),
                 instead: instead.map(|alert| format!("{} {}", alert.named(), alert.subject)),
+            });
+        }
+        // What only tells is wrong as well, where it must be silent by name.
+        for word in scenario.silent.iter().filter(|word| INFORMATION.contains(&word.as_str())) {
+            let mut told = self.1.iter().filter(|(rule, _)| rule == word).map(|(_, at)| *at);
+            let Some(from) = told.next() else { continue };
+            self.0.push(Alert {
+                rule: word.clone(),
+                words: vec![(word.clone(), from)],
+                subject: "told as information".to_owned(),
+                critical: false,
+                from,
+                to: told.next_back().unwrap_or(from),
+                summary: "it must be silent here".to_owned(),
+                verdict: Verdict::False,
             });
         }
         // A name that may not fall is wrong beside any that is right.
@@ -252,6 +267,17 @@ mod tests {
         assert_eq!((verdicts, asked[0].latency), (vec![Verdict::Right], Some(40)));
         assert_eq!(judged("may 2m..5m io_stall\n", &[(150, 300, stall())], None).0, [Verdict::Allowed]);
         assert_eq!(judged("may 2m..5m io_stall\nsilent storage\n", &[(150, 300, stall())], None).0, [Verdict::False]);
+    }
+
+    /// Information is no alert, and wrong where its name must be silent.
+    #[test]
+    fn information_that_must_be_silent_is_false() {
+        let told = [(150, 300, Finding { severity: Severity::Info, ..finding(RuleId::NodeFit, "node", None) })];
+        assert_eq!(judged("silent all\n", &told, None).0, []);
+        assert_eq!(judged("silent all node_fit\n", &told, None).0, [Verdict::False]);
+        assert_eq!(judged("silent all node_fit\n", &[], None).0, []);
+        let (verdicts, asked) = judged("blame 2m..5m node_fit\n", &told, None);
+        assert_eq!((verdicts, asked[0].latency), (vec![], Some(30)));
     }
 
     #[test]

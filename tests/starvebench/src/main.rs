@@ -15,6 +15,7 @@ mod options;
 mod pages;
 mod play;
 mod pool;
+mod promise;
 mod score;
 mod soak;
 mod table;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use gpuprod::pipeline::Pipeline;
 use gpuprod_rules::{Allocation, Bucket, Part, Policy, UnitJudgement};
 use gpuprod_sim::{Running, Scenario, Ticks};
-use gpuprod_snapshot::units::to_f64;
+use gpuprod_snapshot::units::{Nanos, to_f64};
 
 use crate::alerts::{Alerts, Asked};
 use crate::naive::Naive;
 use crate::pages::{Page, Pages};
+use crate::promise::Answers;
 use crate::truth::{DETECTABLE, Expected, LARGE, mean};
 use crate::variant::Variant;
 
@@ -65,6 +66,10 @@ fn told(policy: &Policy, scenario: &Scenario) -> Policy {
         ..Allocation::default()
     };
     policy.declared.allocations.extend(scenario.records.iter().map(record));
+    let mut promises = scenario.works.iter().filter_map(|work| work.traffic.as_ref()?.promised);
+    if let Some(seconds) = promises.next() {
+        policy.latency_class_violation.ttft_slo_ns = Nanos::from_secs(seconds);
+    }
     policy
 }
 
@@ -78,6 +83,7 @@ pub(crate) fn play(variant: &Variant, seed: Option<u64>, policy: &Policy) -> Res
         compare: twin || scenario.recorded.is_some(),
         twin,
         deficits: vec![Vec::new(); scenario.gpus.count],
+        answers: Answers::of(&scenario),
         lost: BTreeMap::new(),
         states: BTreeMap::new(),
         productive: BTreeMap::new(),
@@ -101,12 +107,13 @@ pub(crate) fn play(variant: &Variant, seed: Option<u64>, policy: &Policy) -> Res
         alerts.step(ticks.second(), &frame.judgement.findings);
         pages.step(ticks.second(), &frame.judgement.findings, &tick.stamp);
         run.second(ticks.second(), &ticks, &healthy, &frame.judgement.units);
+        run.answers.step(ticks.second(), &ticks);
         naive.iter_mut().for_each(|judge| judge.step(ticks.second(), &tick));
     }
-    let effects = scenario
-        .blames
-        .iter()
-        .map(|blame| run.effect(&scenario, blame.from.0 / 1_000_000_000, blame.to.0 / 1_000_000_000));
+    let effects = scenario.blames.iter().map(|blame| {
+        let (from, to) = (blame.from.0 / 1_000_000_000, blame.to.0 / 1_000_000_000);
+        run.answers.effect(blame).unwrap_or_else(|| run.effect(&scenario, from, to))
+    });
     let asked = alerts.judge(&scenario, &effects.collect::<Vec<_>>(), variant.recorded.is_some());
     let mut told: Vec<Told> = naive.iter().map(|judge| judge.told(&scenario, &asked)).collect();
     told.push(crate::naive::ours(&alerts, &scenario, &asked));
@@ -132,6 +139,7 @@ struct Run {
     /// There is trouble that can be taken out.
     twin: bool,
     deficits: Vec<Vec<f32>>,
+    answers: Answers,
     /// Lost seconds by unit and right cause: how long, and by what was said.
     lost: BTreeMap<(usize, String), (u64, BTreeMap<String, f64>)>,
     states: BTreeMap<(String, String), u64>,
