@@ -6,6 +6,7 @@ use std::path::Path;
 use gpuprod::alerts::{Desk, Phase, plan};
 use gpuprod::config::Config;
 use gpuprod_rules::{Finding, RuleId};
+use gpuprod_sim::{Blame, Scenario};
 use gpuprod_snapshot::Stamp;
 use gpuprod_snapshot::units::to_f64;
 
@@ -37,6 +38,19 @@ impl Pages {
         self.sent.extend(sent);
         self.open = open;
     }
+}
+
+/// The pages of the trouble that a run is about. What its author allows before that begins, and only then, is a trouble of its
+/// own: a burst that fills a small cache for a minute, long before the demand rises for good.
+pub(crate) fn of_trouble(sent: Vec<Page>, scenario: &Scenario) -> Vec<Page> {
+    let Some(begins) = scenario.blames.iter().map(|blame| blame.from).min() else { return sent };
+    let before = |may: &&Blame| may.to <= begins;
+    let another = |(rule, object, second): &Page| {
+        let names = |may: &Blame| may.cause == rule.as_str() && may.object.as_ref().is_none_or(|its| its == object);
+        let mut allowed = scenario.may.iter().filter(before);
+        allowed.any(|may| names(may) && (may.from.0..may.to.0).contains(&second.saturating_mul(1_000_000_000)))
+    };
+    sent.into_iter().filter(|page| !another(page)).collect()
 }
 
 /// The objects of a run that were paged by more than one name, with the names.
@@ -78,6 +92,20 @@ impl Paged {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_allowed_before_the_trouble_only_is_another_one() {
+        let text = "scenario s\nlength 20m\ngpu 1\njob j gpus 0\nblame 10m10s..20m preemption_thrash\n\
+                    may 0s..10m preemption_thrash\nmay 8m..20m kv_saturation";
+        let scenario = Scenario::parse(text).unwrap();
+        let page = |rule, second| (rule, "e".to_owned(), second);
+        let thrash = |second| page(RuleId::PreemptionThrash, second);
+        let kv = |second| page(RuleId::KvSaturation, second);
+        let sent = vec![thrash(290), kv(540), thrash(603), page(RuleId::IoStall, 30)];
+        let left = vec![kv(540), thrash(603), page(RuleId::IoStall, 30)];
+        assert_eq!(of_trouble(sent.clone(), &scenario), left);
+        assert_eq!(of_trouble(sent.clone(), &Scenario { blames: Vec::new(), ..scenario }), sent);
+    }
 
     #[test]
     fn a_page_about_an_object_that_was_paged_before_is_counted() {

@@ -9,7 +9,7 @@ use gpuprod_snapshot::units::{Nanos, to_f64};
 
 use crate::alerts::{Alerts, Asked};
 use crate::naive::Naive;
-use crate::pages::{Page, Pages};
+use crate::pages::{Page, Pages, of_trouble};
 use crate::promise::Answers;
 use crate::truth::{DETECTABLE, Expected, LARGE, mean};
 use crate::variant::Variant;
@@ -124,7 +124,7 @@ pub(crate) fn play(variant: &Variant, seed: Option<u64>, policy: &Policy) -> Res
         causes: run.ranked(),
         alerts,
         asked,
-        pages: pages.sent,
+        pages: of_trouble(pages.sent, &scenario),
         states: run.states,
         productive: run.productive,
         naive: told,
