@@ -181,7 +181,7 @@ impl<'a> Gather<'a> {
             None => (silicon_weight, exact),
         };
         let demand = if rests { Demand::Unknown } else { demand(engine) };
-        let floor = if unit.deficit_since.is_some() { policy.starved_clear } else { policy.starved_warn };
+        let floor = unit.floor(policy);
         let known = match weight.source {
             WeightSource::Tokens => {
                 matches!(demand, Demand::Present { .. }) && !signals.is_some_and(EngineSignals::is_guessed)

@@ -32,7 +32,7 @@ use crate::signals::own::Own;
 use crate::signals::sharing::Sharing;
 use crate::signals::silicon::Silicon;
 use crate::usage::{Readings, Spell, Usage};
-use crate::{Fault, Policy, Progress, State, UnitId, entries, weight};
+use crate::{Fault, Part, Policy, Progress, State, UnitId, entries, weight};
 
 mod partition;
 mod settle;
@@ -275,6 +275,13 @@ impl Unit {
     /// Whether it did its work when it was last judged: what is learnt from trouble is no normal.
     pub(crate) const fn is_well(&self) -> bool {
         matches!(self.state, Some((State::Productive(progress), _)) if !matches!(progress, Progress::Checkpoint | Progress::Eval))
+    }
+
+    /// The deficit from which it has one. Whoever is starved stays so down to the lower one, also after a dip of some
+    /// seconds: what is over for good is no state any more.
+    pub(crate) const fn floor(&self, policy: &Policy) -> Part {
+        let starved = self.deficit_since.is_some() || matches!(self.state, Some((State::Starved(_), _)));
+        if starved { policy.starved_clear } else { policy.starved_warn }
     }
 
     /// Whether somebody or something named kept it from its work at the tick before.

@@ -46,7 +46,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let Some(replaced) = load.replaced else { return Outcome::Silent };
     let rule = &view.policy.throughput_regression;
     let Some(since) = view.unit.deficit_since else { return Outcome::Silent };
-    if since.saturating_sub(replaced) > rule.after_ns {
+    // What is told began in time and has lasted: a moment of good progress makes nothing new of it.
+    if !view.active && since.saturating_sub(replaced) > rule.after_ns {
         return Outcome::Silent;
     }
     let limit = rule.waits.as_fraction();
@@ -55,7 +56,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     if view.unit.throttled || waits || load.full.0.is_some() {
         return Outcome::Suspended("the node, or a full KV cache, may be the reason".into());
     }
-    if view.host.now.saturating_sub(since) < rule.for_ns {
+    if !view.active && view.host.now.saturating_sub(since) < rule.for_ns {
         return Outcome::Silent;
     }
     let ago = view.host.now.saturating_sub(replaced).as_secs_f64() / 60.0;
