@@ -63,7 +63,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     let waits = load.share(minute, |second| second.waiting > 0).unwrap_or_default();
     let preempts = load.rate(minute, |second| second.preempted.unwrap_or(0)).unwrap_or(0.0);
-    if waits < Part(500_000) && preempts <= 0.0 {
+    // To stay takes half of what it takes to enter.
+    if waits < Part(if view.active { 250_000 } else { 500_000 }) && preempts <= 0.0 {
         return Outcome::Silent;
     }
     let since = load.full.0.unwrap_or(view.host.now);

@@ -38,7 +38,7 @@ pub(super) const TEXT: Text = Text {
              normal.",
     formula: "recompute: rate preemptions per second and more over for_ns, and less than goodput of the computed tokens is useful; \
               what is computed again is a preemption's share of the tokens in the cache. swap: requests are swapped out for \
-              swapped of for_ns and progress is below its normal. Ends after clear_ns.",
+              swapped of for_ns and progress is below its normal. Ends after clear_ns of less than half of that.",
     silent: "Rare preemptions: a full cache's ordinary life.",
     advice: "Lower max-num-seqs, or the longest context, so that what is admitted fits; a faster GPU does not help.",
     blind: "The exact tokens that are computed again (no page shows them).",
@@ -54,7 +54,9 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Unsupported("the engine's page shows neither preemptions nor swapped requests".into());
     }
     let Some(swaps) = load.lately.swapped else { return Outcome::Suspended("too little was seen".into()) };
-    if swaps >= rule.swapped && view.unit.deficit_since.is_some() {
+    // To stay takes half of what it takes to enter.
+    let half = |limit: f64| if view.active { limit / 2.0 } else { limit };
+    if swaps.as_fraction() >= half(rule.swapped.as_fraction()) && (view.active || view.unit.deficit_since.is_some()) {
         let swapped = load.seconds.back().and_then(|second| second.swapped).unwrap_or(0);
         let summary =
             format!("{swapped} requests are swapped out to the host's memory, and progress is below its normal");
@@ -62,13 +64,13 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return speak(view, engine, load, ("swap", summary, proof, swaps));
     }
     let rate = load.lately.preempted.unwrap_or(0.0);
-    if rate < rule.rate {
+    if rate < half(rule.rate) {
         return Outcome::Silent;
     }
     let Some(useful) = goodput(engine, load, rate, rule.for_ns) else {
         return Outcome::Suspended("neither the size of the cache nor prompts tell how much is computed again".into());
     };
-    if useful >= rule.goodput {
+    if useful.rest().as_fraction() <= half(rule.goodput.rest().as_fraction()) {
         return Outcome::Silent;
     }
     let summary = format!(
