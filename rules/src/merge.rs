@@ -77,6 +77,17 @@ fn named(claim: &Claim) -> bool {
     claim.cause.is_some_and(|cause| cause != Cause::Unexplained)
 }
 
+/// What a warning is about where nothing is lost to it: an engine that is asked for more than it can do works at full speed.
+/// A word for whoever reads it, and for no account.
+fn about(rule: RuleId, worst: Severity) -> Option<Cause> {
+    match rule {
+        _ if worst == Severity::Info => None,
+        RuleId::QueueInstability => Some(Cause::Upstream),
+        RuleId::KvSaturation | RuleId::PreemptionThrash => Some(Cause::Kv),
+        _ => None,
+    }
+}
+
 /// Whether an information is told beside a warning about the same object: that an engine had no room left for a burst is
 /// what its full cache and its queue follow from. Other information flaps, or says no more than the warning does.
 fn beside(rule: RuleId, claim: &Claim) -> bool {
@@ -180,7 +191,7 @@ pub(crate) fn findings(holds: &Holds, units: &[UnitFacts<'_>]) -> Vec<Finding> {
                 since: since.0,
                 since_realtime: since.1,
                 confidence: claim.confidence,
-                cause: claim.cause,
+                cause: claim.cause.or_else(|| about(*root, worst)),
                 summary: claim.summary,
                 evidence,
                 lost,

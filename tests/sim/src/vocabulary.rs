@@ -19,6 +19,13 @@ pub const STATES: &[(&str, &[&str])] = &[
     ("idle", &[]),
 ];
 
+/// Whether a reason is compared when a state is. What a productive GPU works at and what a loading one loads is told apart by
+/// words that need the workload's own counters, and no account depends on them but these.
+#[must_use]
+pub fn compared(state: &str, reason: &str) -> bool {
+    !matches!(state, "productive" | "loading") || matches!(reason, "checkpoint" | "eval")
+}
+
 /// What takes a GPU's time.
 pub const CAUSES: &[&str] = &[
     "fault",

@@ -46,6 +46,8 @@ pub(crate) struct Asked {
     pub(crate) from: u64,
     /// Largest deficit of a unit over a minute; none where useful work does not tell.
     pub(crate) effect: Option<f64>,
+    /// Its effect is the machine's own, not what the variant says in its place.
+    pub(crate) measured: bool,
     pub(crate) found: bool,
     /// Seconds from the first second in which it could be seen.
     pub(crate) latency: Option<u64>,
@@ -109,13 +111,15 @@ impl Alerts {
         let mut asked = Vec::new();
         for (blame, (effect, [seen, large])) in scenario.blames.iter().zip(effects) {
             let mut first: Option<u64> = None;
+            let mut told: Vec<&str> = Vec::new();
             for alert in self.0.iter_mut().filter(|alert| overlaps(alert, blame)) {
                 let Some(named) = alert.names(blame) else { continue };
                 // What is too small to be seen is not there for whoever says it.
                 if effect.is_none_or(|effect| effect >= 0.05) && alert.verdict != Verdict::Right {
                     // The same object, told again after it was over: one page too many.
-                    let again = blame.object.is_some() && first.is_some();
+                    let again = told.contains(&alert.subject.as_str());
                     alert.verdict = if again { Verdict::Again } else { Verdict::Right };
+                    told.push(&alert.subject);
                 }
                 first = Some(first.map_or(named, |known| known.min(named)));
             }
@@ -128,6 +132,7 @@ impl Alerts {
                 object: blame.object.clone(),
                 from: span(blame).0,
                 effect: *effect,
+                measured: scenario.effect.is_none(),
                 found: first.is_some(),
                 latency: first.map(|first| first.saturating_sub(*seen)),
                 latency_large: first.map(|first| first.saturating_sub(*large)),

@@ -384,8 +384,8 @@ pub(crate) fn base(truth: f64, seconds: f64) -> f64 {
 
 /// Found and asked, by the size of the effect.
 fn effects(ran: &[Ran<'_>]) -> Vec<(&'static str, u64, u64)> {
-    let asked: Vec<(&Asked, f64)> =
-        ran.iter().flat_map(|(_, play)| &play.asked).filter_map(|asked| Some((asked, asked.effect?))).collect();
+    let all = ran.iter().flat_map(|(_, play)| &play.asked).filter(|asked| asked.measured);
+    let asked: Vec<(&Asked, f64)> = all.filter_map(|asked| Some((asked, asked.effect?))).collect();
     let sizes = SIZES.iter().map(|(name, from, to)| {
         let of = asked.iter().filter(|(_, effect)| (*from..*to).contains(effect));
         let found = of.clone().filter(|(asked, _)| asked.found);

@@ -1,6 +1,6 @@
 //! What is true of each second, and how much useful work was lost in it.
 
-use gpuprod_sim::{Scenario, Truth};
+use gpuprod_sim::{Scenario, Truth, vocabulary};
 use gpuprod_snapshot::units::{Nanos, to_f64};
 
 /// Seconds over which a deficit is looked at.
@@ -52,7 +52,10 @@ fn grace(state: &str, deficit: f64) -> u64 {
 
 impl Expected {
     pub(crate) fn of(scenario: &Scenario) -> Self {
-        let truths = scenario.truth();
+        let mut truths = scenario.truth();
+        for truth in &mut truths {
+            truth.cause = truth.cause.take().filter(|reason| vocabulary::compared(&truth.state, reason));
+        }
         let seconds = usize::try_from(scenario.length).unwrap_or(0);
         let mut at = vec![vec![0; seconds]; scenario.gpus.count];
         for (index, truth) in truths.iter().enumerate() {
