@@ -223,6 +223,7 @@ fn now(frame: &Frame<'_>, class: Class) -> Vec<Reason> {
         probes: &judgement.probes,
         known: &frame.known,
         read_only: &[],
+        dark: &[],
         lost_warn: Policy::default().node_fit.lost_warn,
     };
     fit::reasons(&seen, class)

@@ -88,6 +88,16 @@ fn what_was_unfit_has_to_stay_better_for_a_while() {
     assert_eq!(Fit::of(&frame, By::Alone, For::Batch).verdict, Verdict::Fit);
 }
 
+/// A link that was lost while nobody used it, for half a minute; a port that never had one says nothing.
+#[test]
+fn a_port_that_lost_its_link_degrades() {
+    let fit = |seconds| Fit::of(&at("fabric_dark_port.scn", seconds), By::Agent, For::Batch);
+    assert_eq!(fit(320).verdict, Verdict::Fit);
+    let fit = fit(340);
+    assert_eq!((fit.verdict, fit.reasons[0].says.as_str()), (Verdict::Degraded, "port mlx5_0 has lost its link"));
+    assert_eq!(fit.reasons.len(), 1);
+}
+
 #[test]
 fn a_hung_driver_is_unfit() {
     let fit = Fit::of(&at("nvml_hang.scn", 540), By::Agent, For::Batch);

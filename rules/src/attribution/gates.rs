@@ -80,7 +80,8 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
     let ordered = policy.asks(Gate::Order);
     // What is blamed already began in time when it was: that a queue comes to rest for a moment, or that something is added
     // to the loss, makes no consequence of it.
-    let asked = ordered && !view.blames(&object) && !(link == Link::Waits && slow(view.unit.deviation.as_ref(), policy));
+    let asked =
+        ordered && !view.blames(&object) && !(link == Link::Waits && slow(view.unit.deviation.as_ref(), policy));
     if let (Some(victim), Some(began), true) = (victim_onset(view), onset, asked) {
         let slack = policy.block_ns.0.saturating_mul(u64::from(policy.order_slack_blocks));
         let slack = slack.saturating_add(blur(view.unit.deviation.as_ref(), policy).0);

@@ -88,6 +88,8 @@ pub struct Seen<'a> {
     pub known: &'a Tick,
     /// Mount points that turned read-only.
     pub read_only: &'a [String],
+    /// RDMA ports that had a link and have none, since.
+    pub dark: &'a [(String, Nanos)],
     /// Lost part of a victim's time from which a warning counts.
     pub lost_warn: Part,
 }
@@ -98,6 +100,11 @@ pub fn reasons(seen: &Seen<'_>, class: Class) -> Vec<Reason> {
     let mut reasons = Vec::new();
     gpus(seen, &mut reasons);
     storage(seen, &mut reasons);
+    reasons.extend(seen.dark.iter().map(|(port, since)| Reason {
+        verdict: Verdict::Degraded,
+        says: format!("port {port} has lost its link"),
+        since: Some(*since),
+    }));
     reasons.extend(seen.findings.iter().filter_map(|finding| of_finding(seen, finding, class)));
     reasons.sort_by(|a, b| b.verdict.cmp(&a.verdict).then_with(|| a.says.cmp(&b.says)));
     reasons

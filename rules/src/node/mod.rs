@@ -6,10 +6,12 @@ use alloc::vec::Vec;
 
 use gpuprod_snapshot::Source;
 use gpuprod_snapshot::gpu::Gpu;
+use gpuprod_snapshot::topology::PortLayer;
 use gpuprod_snapshot::units::{Nanos, to_f64};
 use serde::{Deserialize, Serialize};
 
 use crate::signals::Signals;
+use crate::signals::host::name_of;
 use crate::window::Window;
 use crate::{Class, Finding, Micro, Part, Policy, Probe, RuleId, Severity, State, UnitId, UnitJudgement};
 
@@ -70,6 +72,18 @@ fn part_of(some: usize, all: usize) -> Part {
 /// More mount points than this are not remembered.
 const MOUNTS: usize = 256;
 
+/// RDMA ports without the link that they had. An interface may be taken down by its owner any day: those of containers are.
+fn dark(window: &Window, signals: &Signals) -> Vec<(String, Nanos)> {
+    let Some(net) = window.value(Source::Net, |tick| &tick.net).get().copied() else { return Vec::new() };
+    let rdma = net.ports.iter().filter(|port| port.layer.get().is_some_and(|layer| *layer != PortLayer::Ethernet));
+    rdma.filter_map(|port| {
+        let name = name_of(port);
+        let since = signals.host.ports.get(&name)?.down_since?;
+        Some((name, since))
+    })
+    .collect()
+}
+
 impl Node {
     pub(crate) fn step(
         &mut self,
@@ -85,6 +99,7 @@ impl Node {
             probes,
             known: &window.last,
             read_only: &self.read_only(window),
+            dark: &dark(window, signals),
             lost_warn: policy.node_fit.lost_warn,
         };
         let now = window.last.stamp.boottime;

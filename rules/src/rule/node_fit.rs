@@ -29,11 +29,11 @@ thresholds! {
 pub(super) const TEXT: Text = Text {
     means: "Whether the next job should be placed on this node: fit, degraded, unfit, or cannot tell, for serving and for \
             batch. Information: it repeats no page of the rules that it rests on.",
-    inputs: "States of the GPUs, findings, failed and degraded arrays, file systems that turned read-only, a driver that \
-             does not come back.",
+    inputs: "States of the GPUs, findings, failed and degraded arrays, file systems that turned read-only, RDMA ports \
+             that lost their link, a driver that does not come back.",
     formula: "Unfit: a faulted or lost GPU, a hung driver, a failed array, a file system that turned read-only, a critical \
               finding whose cause lies in the node. Degraded: another critical finding, a warning that costs a victim \
-              lost_warn and more, an array that lacks members. For serving a warning with a cause in the node that costs \
+              lost_warn and more, an array that lacks members, an RDMA port without the link that it had. For serving a warning with a cause in the node that costs \
               as much is unfit, and any other warning degrades. It falls after down_ns, and rises after up_ns to the \
               worst of that time.",
     silent: "What belongs to the workload (its queue, its cache, its peers, an idle holder) never makes a node unfit.",
