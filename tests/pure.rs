@@ -12,6 +12,8 @@
 
 #[path = "pure/alerts.rs"]
 mod alerts;
+#[path = "pure/branches.rs"]
+mod branches;
 #[path = "pure/catalogue.rs"]
 mod catalogue;
 #[path = "pure/config.rs"]
@@ -52,6 +54,8 @@ mod tenants;
 mod top;
 #[path = "pure/topo.rs"]
 mod topo;
+#[path = "pure/two_am.rs"]
+mod two_am;
 #[path = "pure/used.rs"]
 mod used;
 #[path = "pure/verdicts.rs"]
