@@ -15,7 +15,7 @@ Printed by `gpuprod rules`; a test holds this file against it (`GPUPROD_BLESS=1`
 several rules that find the same object, the first names the finding and the others stand beside it. Thresholds are config keys
 (`rules.policy.RULE.KEY`); what all rules share (deficits, holds, the change-point test) stands at the end. Shares are in
 millionths, durations in nanoseconds. The evidence samples are what the rule says of the fault that `gpuprod selftest` has for it,
-a minute after it was found, with a price of 2.50 USD per GPU-hour.
+up to a minute after it was found (some recordings end before), with a price of 2.50 USD per GPU-hour.
 
 ";
 

@@ -33,6 +33,10 @@ fn every_rule_says_what_it_cannot_tell_and_every_threshold_why() {
             let spared = rule.id == RuleId::NodeFit && words == "evidence: ";
             assert!(spared || sample.contains(words), "{}: {words} is missing in {sample}", rule.id);
         }
+        // It is the rule itself that speaks, and not another one that it stands beside.
+        let (_, told) = sample.split_once("```text\n  ").unwrap();
+        let teller = told.split([' ', '/', ':']).nth(1);
+        assert_eq!(teller, Some(rule.id.as_str()), "{told}");
     }
     assert!(page.contains("USD"), "no sample says what it costs");
     for (rule, _) in Policy::SECTIONS {

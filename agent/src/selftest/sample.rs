@@ -12,7 +12,7 @@ use crate::prices::{Price, PriceRule};
 use crate::recording::Recording;
 use crate::{cost, replay, text};
 
-/// The finding is shown so long after it was found: by then it has cost something.
+/// The finding is shown so long after it was found, or at the end of the recording: by then it has cost something.
 const LATER: Nanos = Nanos::from_secs(60);
 /// An example.
 const PRICE: Price = Price(2_500_000);
