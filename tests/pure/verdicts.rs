@@ -1,12 +1,13 @@
 //! Labelled scenarios: the verdict must be right where its author says what is right, and silent where its
 //! author wants silence.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use gpuprod::pipeline::Pipeline;
-use gpuprod_rules::{Finding, Gate, Part, Policy, RuleId, RuleStatus, Severity, UnitJudgement};
-use gpuprod_sim::Scenario;
+use gpuprod_rules::RuleId as R;
+use gpuprod_rules::{Allocation, Finding, Gate, Part, Policy, RULES, RuleId, RuleStatus, Severity, UnitJudgement};
+use gpuprod_sim::{Blame, Scenario};
 use gpuprod_snapshot::units::Nanos;
 
 /// A state may be recognised so much later (the target for starvation from a deficit of .30 on is 45 s).
@@ -21,18 +22,53 @@ struct Seen {
     findings: Vec<Finding>,
 }
 
+/// What each rule has said of itself: `told` where a finding of it stood, else the status of its report.
+type Said = BTreeMap<RuleId, BTreeSet<&'static str>>;
+
 fn play(scenario: &Scenario, policy: Policy) -> Vec<Seen> {
+    play_and_note(scenario, policy, &mut Said::new())
+}
+
+fn play_and_note(scenario: &Scenario, mut policy: Policy, said: &mut Said) -> Vec<Seen> {
+    let record = |(gpu, owner): &(usize, String)| Allocation {
+        gpu: gpu.to_string(),
+        owner: owner.clone(),
+        ..Allocation::default()
+    };
+    policy.declared.allocations = scenario.records.iter().map(record).collect();
     let mut pipeline = Pipeline::new(policy);
     let mut begin = None;
+    // The reports come in the same order in nearly every tick: what was said a second ago was noted then.
+    let mut last: Vec<(RuleId, &'static str)> = Vec::new();
     scenario
         .ticks()
         .map(|tick| {
             let real = tick.stamp.realtime;
             let at = real.saturating_sub(*begin.get_or_insert(real));
             let frame = pipeline.feed(&tick);
-            Seen { at, units: frame.judgement.units.clone(), findings: frame.judgement.findings.clone() }
+            let judged = &frame.judgement;
+            let now: Vec<_> = judged.rules.iter().map(|report| (report.rule, word(&report.status))).collect();
+            for (place, (rule, word)) in now.iter().enumerate() {
+                if last.get(place) != Some(&(*rule, *word)) {
+                    said.entry(*rule).or_default().insert(word);
+                }
+            }
+            last = now;
+            for rule in judged.findings.iter().flat_map(|finding| finding.also.iter().chain([&finding.rule])) {
+                said.entry(*rule).or_default().insert("told");
+            }
+            Seen { at, units: judged.units.clone(), findings: judged.findings.clone() }
         })
         .collect()
+}
+
+fn word(status: &RuleStatus) -> &'static str {
+    match status {
+        RuleStatus::Evaluated => "evaluated",
+        RuleStatus::Suspended(_) => "suspended",
+        RuleStatus::Unsupported(_) => "unsupported",
+        RuleStatus::Absent => "absent",
+    }
 }
 
 fn blames(finding: &Finding, word: &str) -> bool {
@@ -46,7 +82,10 @@ fn blames(finding: &Finding, word: &str) -> bool {
 
 /// Every way in which the verdicts of one scenario are wrong.
 fn faults(scenario: &Scenario, policy: Policy) -> Vec<String> {
-    let seen = play(scenario, policy);
+    faults_of(scenario, &play(scenario, policy))
+}
+
+fn faults_of(scenario: &Scenario, seen: &[Seen]) -> Vec<String> {
     let mut faults = Vec::new();
     for truth in scenario.truth() {
         let from = truth.from.saturating_add(grace(&truth.state));
@@ -115,7 +154,7 @@ fn faults(scenario: &Scenario, policy: Policy) -> Vec<String> {
             faults.push(format!("nobody blamed {} {}", blame.cause, blame.object.as_deref().unwrap_or("")));
         }
     }
-    for seen in &seen {
+    for seen in seen {
         for finding in seen.findings.iter().filter(|finding| finding.severity > Severity::Info) {
             if let Some(word) = scenario.silent.iter().find(|word| blames(finding, word)) {
                 faults.push(format!(
@@ -124,6 +163,16 @@ fn faults(scenario: &Scenario, policy: Policy) -> Vec<String> {
                     word,
                     finding.summary
                 ));
+            }
+            // Without a word about silence all is false that nobody was to be blamed for.
+            let covers = |blame: &Blame| {
+                let object = blame.object.as_ref().is_none_or(|object| *object == finding.subject);
+                object && blames(finding, &blame.cause)
+            };
+            if scenario.silent.is_empty() && !scenario.blames.iter().chain(&scenario.may).any(covers) {
+                let at = seen.at.0 / 1_000_000_000;
+                faults
+                    .push(format!("{at} s: no line covers {} {}: {}", finding.rule, finding.subject, finding.summary));
             }
             // One page per cause object, never two findings about the same.
             let same = seen.findings.iter().filter(|other| other.subject == finding.subject).count();
@@ -184,14 +233,53 @@ fn every_scenario_is_judged_as_its_author_says() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/scenarios");
     let scenarios = gpuprod_sim::load_all(&dir).unwrap();
     assert!(scenarios.len() >= 12, "only {} scenarios in {}", scenarios.len(), dir.display());
-    let mut report = String::new();
+    let (mut report, mut said) = (String::new(), Said::new());
     for (_, scenario) in &scenarios {
-        for fault in faults(scenario, Policy::default()) {
+        let seen = play_and_note(scenario, Policy::default(), &mut said);
+        for fault in faults_of(scenario, &seen) {
             report += &format!("\n{}: {fault}", scenario.name);
         }
     }
     assert!(report.is_empty(), "{report}");
+    // No rule is silently dead, and none says of a node what it cannot know: all that they said there.
+    let now: Vec<String> = said
+        .iter()
+        .map(|(rule, words)| format!("(R::{rule:?}, \"{}\"),", words.iter().copied().collect::<Vec<_>>().join(" ")))
+        .collect();
+    let wanted: Said = SAID.iter().map(|(rule, words)| (*rule, words.split(' ').collect())).collect();
+    assert!(said == wanted, "the rules have said:\n{}", now.join("\n"));
+    assert_eq!(said.len(), RULES.len());
 }
+
+/// What each rule says of itself over all scenarios.
+const SAID: &[(R, &str)] = &[
+    (R::GpuFault, "evaluated suspended told"),
+    (R::TelemetryDegraded, "evaluated suspended told"),
+    (R::Squatter, "absent evaluated suspended told"),
+    (R::SilentThrottling, "evaluated suspended told"),
+    (R::RaidRebuildImpact, "absent evaluated suspended told"),
+    (R::IoStall, "absent evaluated suspended told"),
+    (R::CpuStarvedLoader, "absent evaluated suspended told"),
+    (R::MemoryLeak, "absent evaluated suspended told"),
+    (R::CrossSocketFeeding, "absent evaluated suspended told"),
+    (R::SharedUplinkContention, "absent evaluated suspended told"),
+    (R::PcieLinkDegraded, "evaluated suspended told"),
+    (R::FabricCongestion, "absent evaluated suspended told"),
+    (R::KvSaturation, "absent evaluated suspended told"),
+    (R::QueueInstability, "absent evaluated suspended told"),
+    (R::PreemptionThrash, "absent evaluated suspended told"),
+    (R::EngineStall, "absent evaluated suspended told"),
+    (R::LoadingSlow, "absent evaluated suspended told"),
+    (R::StragglerLocal, "absent evaluated suspended told"),
+    (R::NoisyNeighbour, "absent evaluated suspended told"),
+    (R::LatencyClassViolation, "absent evaluated suspended told"),
+    (R::HeadroomBreach, "absent evaluated suspended told"),
+    (R::ThroughputRegression, "absent evaluated suspended told"),
+    (R::StrandedCapacity, "absent evaluated suspended told unsupported"),
+    (R::NodeFit, "evaluated suspended told"),
+    (R::AllocatedWithoutProcess, "absent evaluated suspended told unsupported"),
+    (R::BusyButStarved, "absent evaluated suspended told unsupported"),
+];
 
 fn scenario(name: &str) -> Scenario {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/scenarios");

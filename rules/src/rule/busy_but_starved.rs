@@ -34,6 +34,10 @@ pub(super) const TEXT: Text = Text {
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let unit = view.unit;
     if unit.engine.is_none() && unit.trainer.page.is_none() {
+        // Nobody is on it: there is no progress that a page could tell.
+        if unit.rest || unit.vacant_since.is_some() {
+            return Outcome::Absent;
+        }
         return Outcome::Unsupported(
             "no engine or training job is linked to this GPU: give its metrics page with --engine URL".into(),
         );

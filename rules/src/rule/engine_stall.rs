@@ -9,7 +9,7 @@ use alloc::string::String;
 use gpuprod_snapshot::engine::{Engine, SleepState};
 use gpuprod_snapshot::units::{Nanos, from_f64};
 
-use super::queueing::{claim, load};
+use super::queueing::{claim, load, uncounted};
 use super::{Claim, Outcome, Text, View};
 use crate::policy::table::thresholds;
 use crate::signals::engine_load::EngineLoad;
@@ -59,6 +59,10 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         Ok(found) => found,
         Err(outcome) => return *outcome,
     };
+    // Nothing can stand still where nothing is counted.
+    if let Some(outcome) = uncounted(engine) {
+        return outcome;
+    }
     let rule = &view.policy.engine_stall;
     if unit::loading(view.unit) {
         return Outcome::Suspended("it is loading".into());

@@ -28,6 +28,9 @@ thresholds! {
         /// How long it must last before the rule speaks. Congestion control (DCQCN) reacts within milliseconds and
         /// bursts pass in seconds; what stays for so long is starvation as any other.
         for_ns: Nanos = Nanos::from_secs(30), Nanos(0)..=Nanos::from_secs(3_600);
+        /// Symbols that came broken, per terabit that the link could have carried in five minutes, above which it
+        /// fails: one is a bit error rate of 10^-12, the limit that ibdiagnet's BER test has by default.
+        broken: f64 = 1.0, 0.0..=1e12;
         /// A link that failed is told for so long.
         failed_ns: Nanos = Nanos::from_secs(60), Nanos::from_secs(1)..=Nanos::from_secs(86_400);
     }
@@ -35,16 +38,19 @@ thresholds! {
 
 pub(super) const TEXT: Text = Text {
     means: "A network port that the workload uses is told of congestion or loses packets while the workload loses progress, or \
-            its link fails (fabric_fault).",
+            its link fails or damages what it carries (fabric_fault).",
     inputs: "RDMA ports' counters and hw_counters, interfaces' statistics, state of the links; whether the workload holds an \
              RDMA device or has connections with other hosts; its progress, or its GPU's activity.",
     formula: "The sum of the counters of congestion and loss reaches events per second and its own normal is left (or \
               port_xmit_wait reaches wait_ratio times its normal), before or with the victim's trouble, for for_ns. A link that \
-              went down or recovered within failed_ns is a fault at once.",
+              went down or recovered within failed_ns is a fault at once, and so is one with more than broken damaged symbols \
+              (symbol_error, local_link_integrity_errors) per terabit of its speed: a warning without a cause.",
     silent: "Congestion that costs nobody anything, ports that the workload does not use, congestion after the slowdown, a port \
              that was never up, counters that stand at the largest value of their width.",
     advice: "Look at the port's counters and at the switch; the other nodes of the job and of the switch see it too.",
-    blind: "Pause frames (ethtool's counters), drivers with other names than mlx5, and what happens beyond the first switch.",
+    blind: "Pause frames (ethtool's counters), damaged packets (port_rcv_errors, rx_icrc_encapsulated, rx_errors) and buffer \
+            overruns, which are read and not judged; a width or speed below the port's own; drivers with other names than mlx5, \
+            and what happens beyond the first switch.",
 };
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
@@ -64,8 +70,10 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let since = hungry(view);
     let (mut worst, mut rejected, mut counted): (Option<(String, Raised)>, Vec<Rejected>, bool) =
         (None, Vec::new(), false);
-    for (name, _) in &used {
+    let mut damaged = None;
+    for (name, read) in &used {
         let Some(port) = signals.get(name) else { continue };
+        damaged = damaged.or_else(|| broken(view, name, port, read));
         counted |= port.events.latest().is_some() || port.waits.latest().is_some();
         if let Some(failed) = failed(view, port) {
             return Outcome::Claim(fault(view, name, port, failed, since));
@@ -80,10 +88,14 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
             }
         }
     }
-    match worst {
-        Some((name, raised)) => told(view, &name, raised, since, rejected),
-        None if !counted => Outcome::Suspended("no counter of its ports has been read twice yet".into()),
-        None => Outcome::Silent,
+    let told = worst.map(|(name, raised)| told(view, &name, raised, since, rejected));
+    match (told, damaged) {
+        // Congestion that costs something comes first, and one that costs nothing last.
+        (Some(Outcome::Claim(claim)), None) => Outcome::Claim(claim),
+        (Some(Outcome::Claim(claim)), _) if claim.severity > Severity::Info => Outcome::Claim(claim),
+        (_, Some(damaged)) => Outcome::Claim(damaged),
+        (None, None) if !counted => Outcome::Suspended("no counter of its ports has been read twice yet".into()),
+        (told, None) => told.unwrap_or(Outcome::Silent),
     }
 }
 
@@ -141,6 +153,33 @@ fn failed(view: &View<'_>, port: &Port) -> Option<Nanos> {
     port.down_since.or_else(|| port.failed.filter(recent))
 }
 
+/// Symbols come broken over the link more often than its kind may have. What that costs is not known: packets are sent
+/// again, and links train anew.
+fn broken(view: &View<'_>, name: &str, port: &Port, read: &NetPort) -> Option<Claim> {
+    let terabits = f64::from(*read.speed.get()?) / 1e6;
+    let rate = port.damage.rate();
+    if terabits <= 0.0 || rate <= view.policy.fabric_congestion.broken * terabits {
+        return None;
+    }
+    let evidence = |what: &'static str, value: f64, unit: &'static str| Evidence::plain(what, name, value, unit);
+    Some(Claim {
+        variant: Some("fabric_fault".into()),
+        severity: Severity::Warn,
+        summary: format!(
+            "the link of {name} damages {} symbols per terabit that it can carry",
+            Micro::from_f64(rate / terabits)
+        ),
+        evidence: alloc::vec![
+            evidence("damaged symbols", rate, "/s"),
+            evidence("speed of the link", terabits * 1e3, "Gb/s"),
+            evidence("link failures that were seen", gpuprod_snapshot::units::to_f64(port.failures), ""),
+        ],
+        advice: check(name),
+        confidence: Part::from_fraction(0.9),
+        ..costless(view, name)
+    })
+}
+
 fn congestion(view: &View<'_>, name: &str, raised: Raised) -> Candidate {
     let port = view.host.signals.host.ports.get(name);
     let mut evidence = alloc::vec![raised.evidence("congestion and loss", name, 1.0, "/s")];
@@ -171,22 +210,39 @@ fn congestion(view: &View<'_>, name: &str, raised: Raised) -> Candidate {
     }
 }
 
-fn harmless(view: &View<'_>, name: &str, raised: &Raised) -> Claim {
+/// A claim about a port that costs nobody anything, to be filled in.
+fn costless(view: &View<'_>, name: &str) -> Claim {
     Claim {
         variant: None,
         severity: Severity::Info,
         cause: None,
         object: name.to_string(),
         deficit: Part(0),
-        onset: raised.onset.unwrap_or(view.host.now),
+        onset: view.host.now,
         pressure: Part(0),
         confidence: Part::from_fraction(0.7),
-        summary: format!("{name} is told of congestion {}; no harm to the workload is proven", rate(raised.value)),
-        evidence: alloc::vec![raised.evidence("congestion and loss", name, 1.0, "/s")],
+        summary: String::new(),
+        evidence: Vec::new(),
         rejected: Vec::new(),
-        advice: format!("nothing now; look at the switch behind {name} if jobs slow down"),
+        advice: String::new(),
         holders: Vec::new(),
     }
+}
+
+fn harmless(view: &View<'_>, name: &str, raised: &Raised) -> Claim {
+    Claim {
+        onset: raised.onset.unwrap_or(view.host.now),
+        summary: format!("{name} is told of congestion {}; no harm to the workload is proven", rate(raised.value)),
+        evidence: alloc::vec![raised.evidence("congestion and loss", name, 1.0, "/s")],
+        advice: format!("nothing now; look at the switch behind {name} if jobs slow down"),
+        ..costless(view, name)
+    }
+}
+
+fn check(name: &str) -> String {
+    format!(
+        "check cable and transceiver of {name} (`mlxlink`, `ethtool -m`) and the switch's log; drain the node if it goes on"
+    )
 }
 
 fn fault(view: &View<'_>, name: &str, port: &Port, at: Nanos, since: Option<Nanos>) -> Claim {
@@ -214,9 +270,7 @@ fn fault(view: &View<'_>, name: &str, port: &Port, at: Nanos, since: Option<Nano
         },
         evidence,
         rejected: Vec::new(),
-        advice: format!(
-            "check cable and transceiver of {name} (`mlxlink`, `ethtool -m`) and the switch's log; drain the node if it goes on"
-        ),
+        advice: check(name),
         holders: Vec::new(),
     }
 }

@@ -19,16 +19,22 @@ pub(super) fn load<'a>(view: &View<'a>) -> Result<(&'a Engine, &'a EngineLoad), 
     Ok((engine, load))
 }
 
-/// The same, where the page must be there and fresh.
+/// Nothing, or why the page that is there tells nothing of the engine's load, now or ever.
+pub(super) fn uncounted(engine: &Engine) -> Option<Outcome> {
+    let counts = engine.running.get().is_some() && engine.waiting.get().is_some();
+    let why = "the engine's page does not say how many requests run and wait";
+    (!counts && engine.page.get().is_some()).then(|| Outcome::Unsupported(why.into()))
+}
+
+/// The same as [`load`], where the page must be there and fresh.
 pub(super) fn fresh<'a>(view: &View<'a>) -> Result<(&'a Engine, &'a EngineLoad), Box<Outcome>> {
     let (engine, load) = load(view)?;
+    if let Some(outcome) = uncounted(engine) {
+        return Err(Box::new(outcome));
+    }
+    // Seconds are those of pages that count: an old one is a page that has not answered since.
     if engine.page.get().is_none() || !load.is_fresh(view.host.now) {
         return Err(Box::new(Outcome::Suspended("the engine's page does not answer".into())));
-    }
-    if engine.running.get().is_none() || engine.waiting.get().is_none() {
-        return Err(Box::new(Outcome::Unsupported(
-            "the engine's page does not say how many requests run and wait".into(),
-        )));
     }
     Ok((engine, load))
 }

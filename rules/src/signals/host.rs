@@ -14,8 +14,10 @@ use crate::baseline::{Track, Worse};
 use crate::window::Window;
 use crate::{Policy, entries};
 
+mod damage;
 mod growth;
 
+use damage::{DAMAGE, Damage};
 pub(crate) use growth::{Growth, Trend};
 
 /// Workloads and ports that are remembered.
@@ -110,6 +112,9 @@ pub(crate) struct Port {
     pub(crate) failed: Option<Nanos>,
     /// Failures that were seen.
     pub(crate) failures: u64,
+    /// Symbols that came broken.
+    #[serde(default)]
+    pub(crate) damage: Damage,
 }
 
 impl Default for NodeCpu {
@@ -154,6 +159,7 @@ impl Port {
             down_since: None,
             failed: None,
             failures: 0,
+            damage: Damage::default(),
         }
     }
 
@@ -213,6 +219,7 @@ impl HostSignals {
         for port in self.ports.values_mut() {
             port.tracks().into_iter().for_each(Track::rest);
             (port.worst, port.was_up, port.down_since, port.failed) = (None, false, None, None);
+            port.damage = Damage::default();
         }
         [&mut self.cpu.busy, &mut self.cpu.steal, &mut self.cpu.interrupts].into_iter().for_each(Track::rest);
         self.boards.clear();
@@ -334,6 +341,7 @@ impl HostSignals {
             if let Some((sent, received)) = both {
                 port.bytes.add(sent + received, seconds);
             }
+            port.damage.add(DAMAGE.iter().filter_map(|name| delta(name)), seconds);
             let failures: u64 = FAILURES.iter().filter_map(|name| delta(name)).sum();
             if failures > 0 && port.was_up {
                 port.failed = Some(now);
