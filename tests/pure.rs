@@ -22,6 +22,8 @@ mod config;
 mod dashboards;
 #[path = "pure/device.rs"]
 mod device;
+#[path = "pure/fingerprint.rs"]
+mod fingerprint;
 #[path = "pure/fit.rs"]
 mod fit;
 #[path = "pure/fragmentation.rs"]

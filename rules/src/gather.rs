@@ -214,7 +214,7 @@ impl<'a> Gather<'a> {
         }
         let (open, block, well) =
             (unit.usage.opened(), unit.usage.block, unit.is_well() && unit.deficit_since.is_none());
-        let workload = work.number;
+        let workload = unit.workload(work.number, signals, &trainer);
         let ill = self.looks_ill(unit, silicon, believed.filter(|_| !mig), &work.path, policy);
         let doubt = unit.doubts(ill, workload, self.now);
         // Its own pace is what a unit has longest: once that is known, a bad hour is a bad hour.

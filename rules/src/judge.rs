@@ -22,8 +22,8 @@ use crate::signals::{EngineSignals, Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
 use crate::{
-    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, externality, join, merge, peers, serving,
-    tenant_io, vital,
+    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, externality, fingerprint, join, merge,
+    peers, serving, tenant_io, vital,
 };
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
@@ -253,7 +253,7 @@ const DOUBT: Nanos = Nanos::from_secs(600);
 
 /// What may not be learnt from now: a baseline must not drink from the trouble that it is to recognise.
 fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &Holds, policy: &Policy) -> Suspect {
-    let mut suspect = Suspect::default();
+    let mut suspect = Suspect { hardware: fingerprint::hardware(facts), ..Suspect::default() };
     let mut doubted: Vec<&Rc<Work<'_>>> = Vec::new();
     for unit in facts {
         // Slurm's daemon is an ancestor of every job, and a session's cgroup may hold several: both must be the same.

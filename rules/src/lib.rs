@@ -15,6 +15,7 @@ mod entries;
 mod externality;
 mod facts;
 pub mod fgd;
+mod fingerprint;
 mod gather;
 mod hold;
 mod holders;

@@ -79,6 +79,9 @@ pub(crate) struct Unit {
     /// Since when it has looked ill before it was ever known to be well, and with which workload.
     #[serde(default)]
     pub(crate) doubt: Option<(Option<u64>, Nanos)>,
+    /// How often the normals of its page have begun anew.
+    #[serde(default)]
+    pub(crate) rounds: u32,
     #[serde(default)]
     pub(crate) activity: Activity,
     /// For which rank it has waited lately.
@@ -184,6 +187,7 @@ impl Units {
                 engine: None,
                 power: Normals::default(),
                 activity: Activity::default(),
+                rounds: 0,
                 waits: Waits::default(),
                 sharing: Sharing::default(),
                 own: Own::default(),

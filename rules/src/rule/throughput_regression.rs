@@ -1,6 +1,7 @@
 //! Since its process was replaced the engine gives less, and nothing on the node explains it.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
@@ -28,14 +29,16 @@ thresholds! {
 
 pub(super) const TEXT: Text = Text {
     means: "Since its process was replaced (an update, another driver or build) the engine gives less than before, and nothing on \
-            the node explains it: another numeric path, a lost kernel, a changed setting.",
-    inputs: "Tokens against the own normal of the same model and batch size; the start of the engine's process; clocks, PSI and KV \
-             usage as what it is not.",
+            the node explains it: another numeric path, a lost kernel, a changed setting. If the driver or the kind of engine is another \
+            one than when the normal was learnt, that is said.",
+    inputs: "Tokens against the own normal of the same model, batch size, and number and kind of GPUs; the start of the engine's \
+             process; driver and kind of engine; clocks, PSI and KV usage as what it is not.",
     formula: "A deficit of starved_warn and more that began within after_ns of the replacement and has lasted for_ns, without a \
               throttled clock, waits for I/O or CPU (waits), or a full KV cache. Ends after clear_ns.",
-    silent: "An engine that was not replaced, one that recovers, and a slowdown that the node explains.",
+    silent: "An engine that was not replaced, one that recovers, one with another model or on other GPUs (its normal is learnt anew), \
+             and a slowdown that the node explains.",
     advice: "Compare image, driver, dtype and engine arguments with those before; the log names the kernels and fallbacks it chose.",
-    blind: "Which part of the software changed; a change without a new process.",
+    blind: "Which part of the software changed, but for driver and kind of engine; a change without a new process.",
 };
 
 pub(super) fn judge(view: &View<'_>) -> Outcome {
@@ -60,14 +63,16 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Silent;
     }
     let ago = view.host.now.saturating_sub(replaced).as_secs_f64() / 60.0;
+    let changed = view.unit.signals.and_then(|signals| signals.print.changed());
+    let with = changed.map_or_else(String::new, |changed| format!(" ({changed})"));
     let mut proof: Vec<_> = attribution::victim_evidence(view);
-    proof.push(Evidence::plain("time since the process was replaced", &engine.url, ago, "min"));
+    proof.push(Evidence::plain(format!("time since the process was replaced{with}"), &engine.url, ago, "min"));
     Outcome::Claim(Claim {
         cause: Some(Cause::Unexplained),
         pressure: Part::ONE,
         confidence: Part(600_000),
         summary: format!(
-            "{} % of its normal progress since its process was replaced {} min ago, and nothing on the node explains it",
+            "{} % of its normal progress since its process was replaced {} min ago{with}, and nothing on the node explains it",
             Micro::from_f64((1.0 - view.unit.deficit()) * 100.0),
             Micro::from_f64(ago)
         ),

@@ -1,7 +1,7 @@
 //! What was learnt of engines: how fast they go for their batch size, and how that stands to their own normal.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
 
 use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::units::{Nanos, to_f64};
@@ -11,6 +11,7 @@ use super::exact::Exact;
 use super::work::{Prefix, work};
 use super::{ENOUGH_SECONDS, Signals, Suspect};
 use crate::baseline::{Track, Worse};
+use crate::fingerprint::Fingerprint;
 use crate::window::Window;
 use crate::{Policy, entries};
 
@@ -22,8 +23,9 @@ const PAUSES: f64 = 0.75;
 /// What was learnt about an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EngineSignals {
-    /// The baselines belong to this model.
-    model: Option<String>,
+    /// What the baselines were learnt on. (Flat, so that what an older version has saved keeps its model.)
+    #[serde(flatten)]
+    pub(crate) print: Box<Fingerprint>,
     /// Work per second (generated tokens, and computed prompt tokens at their discount), by batch: the power of two
     /// below the number of running requests. One sequence is slower than sixteen, and both are healthy.
     #[serde(with = "entries")]
@@ -59,8 +61,13 @@ impl Signals {
                 continue;
             };
             let signals = self.engines.entry(engine.url.clone()).or_insert_with(EngineSignals::new);
+            let load = self.load.entry(engine.url.clone()).or_default();
+            if signals.print.see(engine, suspect.seen(&engine.url, window)) {
+                signals.renew();
+                load.renew();
+            }
             signals.step(before, engine, suspect.silicon.get(&engine.url).copied(), policy);
-            self.load.entry(engine.url.clone()).or_default().step(before, engine, signals.computed(), policy);
+            load.step(before, engine, signals.computed(), policy);
         }
     }
 }
@@ -68,7 +75,7 @@ impl Signals {
 impl EngineSignals {
     fn new() -> Self {
         Self {
-            model: None,
+            print: Box::default(),
             reference: BTreeMap::new(),
             ratio: Track::new(Worse::Lower, ENOUGH_SECONDS),
             trail: VecDeque::new(),
@@ -78,6 +85,11 @@ impl EngineSignals {
             pauses: false,
             guessed: false,
         }
+    }
+
+    /// Another workload has another normal.
+    pub(super) fn renew(&mut self) {
+        *self = Self { print: core::mem::take(&mut self.print), ..Self::new() };
     }
 
     /// Ends a block. `busy` is the utilization of its GPUs in it: while they pause, the pace is the demand's, and tells
@@ -94,6 +106,11 @@ impl EngineSignals {
             self.busy = self.busy.max(busy);
         }
         self.ratio.close(start, healthy, policy);
+    }
+
+    /// Ends a block of its fingerprint, after its own. Whether its normals are too old.
+    pub(super) fn ages(&mut self, now: Nanos, healthy: bool) -> bool {
+        self.print.close(now, self.ratio.latest().map(|_| healthy))
     }
 
     /// What stands in for the normal of a batch size that has none: that of the nearest one. A step of fewer sequences
@@ -129,6 +146,7 @@ impl EngineSignals {
         self.ratio.rest();
         self.trail.clear();
         self.exact.rest();
+        self.print.rest();
     }
 
     /// Books what the pages have told until now.
@@ -139,11 +157,6 @@ impl EngineSignals {
 
     /// `silicon`: how hard its silicon works, as a part of its normal.
     fn step(&mut self, before: &Engine, after: &Engine, silicon: Option<f64>, policy: &Policy) {
-        let model = after.model.get().cloned();
-        if model.is_some() && self.model != model {
-            // Another model has another normal.
-            *self = Self { model, ..Self::new() };
-        }
         let Some(seconds) = after.at.checked_sub(before.at).filter(|dt| dt.0 > 0).map(Nanos::as_secs_f64) else {
             return;
         };

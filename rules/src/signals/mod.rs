@@ -4,11 +4,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use gpuprod_snapshot::Tick;
 use gpuprod_snapshot::topology::PciAddress;
 use gpuprod_snapshot::units::Nanos;
+use gpuprod_snapshot::{Source, Tick};
 use serde::{Deserialize, Serialize};
 
+use crate::fingerprint::{Hardware, Seen};
 use crate::window::Window;
 use crate::{Policy, entries};
 use host::HostSignals;
@@ -96,6 +97,9 @@ pub(crate) struct Suspect {
     /// Training jobs that count their steps: whether they may be learnt from.
     #[serde(default)]
     pub(crate) steps: BTreeMap<String, steps::Lesson>,
+    /// What the GPUs of an engine or a training job are, by its page.
+    #[serde(default)]
+    pub(crate) hardware: Vec<(String, Hardware)>,
     /// Cgroups of workloads likewise.
     #[serde(default)]
     pub(crate) workloads: BTreeSet<String>,
@@ -108,6 +112,13 @@ impl Suspect {
     fn lesson(&self, url: &str) -> steps::Lesson {
         self.steps.get(url).copied().unwrap_or_default()
     }
+
+    /// What the workload of a page runs on, as far as it was told lately.
+    fn seen<'a>(&self, url: &str, window: &'a Window) -> Seen<'a> {
+        let gpus = window.value(Source::Gpu, |tick| &tick.gpu).get().copied();
+        let on = self.hardware.iter().find(|(of, _)| of == url).map(|(_, on)| *on).unwrap_or_default();
+        Seen { on, driver: gpus.and_then(|gpus| gpus.driver.get()).map(String::as_str) }
+    }
 }
 
 impl Signals {
@@ -118,6 +129,7 @@ impl Signals {
         match self.block {
             Some(open) if open != block => {
                 self.close(Nanos(open.saturating_mul(block_ns)), suspect, policy);
+                self.age(tick.stamp.realtime, suspect);
                 self.block = Some(block);
             }
             None => self.block = Some(block),
@@ -153,7 +165,25 @@ impl Signals {
                 self.steps.insert(page.url.clone(), steps::StepSignals::default());
             }
             if let Some(steps) = self.steps.get_mut(&page.url) {
+                if steps.print.see(page, suspect.seen(&page.url, window)) {
+                    steps.renew();
+                }
                 steps.read(page, suspect.lesson(&page.url), policy);
+            }
+        }
+    }
+
+    /// Ends a block of what normals were learnt on: those that nothing has confirmed for long begin anew.
+    fn age(&mut self, now: Nanos, suspect: &Suspect) {
+        for (url, engine) in &mut self.engines {
+            if engine.ages(now, !suspect.engines.contains(url)) {
+                engine.renew();
+                self.load.get_mut(url).into_iter().for_each(engine_load::EngineLoad::renew);
+            }
+        }
+        for (url, steps) in &mut self.steps {
+            if steps.ages(now, suspect.lesson(url)) {
+                steps.renew();
             }
         }
     }

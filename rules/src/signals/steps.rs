@@ -6,8 +6,8 @@
 //!
 //! Time in which the job is known to do something else (a checkpoint, an evaluation) is no time of a step.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::string::String;
 
 use gpuprod_snapshot::engine::Engine;
 use gpuprod_snapshot::units::{Nanos, to_f64};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Policy;
 use crate::baseline::{Deviation, Track, Worse};
+use crate::fingerprint::Fingerprint;
 
 /// The pace of fast steps looks back so far; that of slow ones over one step.
 const TRAIL: Nanos = Nanos::from_secs(10);
@@ -52,7 +53,9 @@ const MOST_MARKS: usize = 128;
 #[serde(default)]
 pub(crate) struct StepSignals {
     workload: Option<u64>,
-    model: Option<String>,
+    /// What the normal was learnt on. (Flat, so that what an older version has saved keeps its model.)
+    #[serde(flatten)]
+    pub(crate) print: Box<Fingerprint>,
     /// The last page, and the seconds since the one before.
     page: Nanos,
     gap: f64,
@@ -83,7 +86,7 @@ impl Default for StepSignals {
     fn default() -> Self {
         Self {
             workload: None,
-            model: None,
+            print: Box::default(),
             page: Nanos(0),
             gap: 0.0,
             count: None,
@@ -121,18 +124,17 @@ impl Lesson {
 }
 
 impl StepSignals {
+    /// Another job, another model, or other GPUs: another normal.
+    pub(super) fn renew(&mut self) {
+        *self = Self { print: core::mem::take(&mut self.print), ..Self::default() };
+    }
+
     /// Takes in a page.
     pub(crate) fn read(&mut self, page: &Engine, lesson: Lesson, policy: &Policy) {
-        let model = page.model.get();
-        let other = lesson.workload.is_some() && self.workload.is_some() && lesson.workload != self.workload;
-        if other || (model.is_some() && self.model.is_some() && model != self.model.as_ref()) {
-            // Another job, or another model, has another normal.
-            *self = Self::default();
+        if lesson.workload.is_some() && self.workload.is_some() && lesson.workload != self.workload {
+            self.renew();
         }
         self.workload = lesson.workload.or(self.workload);
-        if self.model.as_ref() != model {
-            self.model = model.cloned().or(self.model.take());
-        }
         let Some(count) = page.steps.copied().filter(|_| page.at > self.page) else { return };
         self.gap = page.at.saturating_sub(self.page).as_secs_f64();
         self.page = page.at;
@@ -229,6 +231,11 @@ impl StepSignals {
     /// Ends a block.
     pub(super) fn close(&mut self, start: Nanos, lesson: Lesson, policy: &Policy) {
         self.ratio.close(start, lesson.well && !lesson.aside, policy);
+    }
+
+    /// Ends a block of its fingerprint, after its own. Whether its normal is too old.
+    pub(super) fn ages(&mut self, now: Nanos, lesson: Lesson) -> bool {
+        self.print.close(now, self.ratio.latest().filter(|_| !lesson.aside).map(|_| lesson.well))
     }
 
     fn work(&self, at: Nanos) -> Nanos {
@@ -380,6 +387,7 @@ impl StepSignals {
         (self.page, self.count, self.upto, self.aside) = (Nanos(0), None, None, Nanos(0));
         self.pace.rest();
         self.ratio.rest();
+        self.print.rest();
     }
 }
 

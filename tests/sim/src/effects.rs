@@ -173,6 +173,12 @@ impl Scenario {
         })
     }
 
+    /// The driver's version: the last one that was installed.
+    pub(crate) fn driver(&self, second: u64) -> &str {
+        let installed = |what| if let What::Driver { version } = what { Some(version.as_str()) } else { None };
+        self.now(second).filter_map(installed).last().unwrap_or("570.148.08")
+    }
+
     /// The call that NVML hangs in, and since when.
     #[must_use]
     pub fn nvml_hangs(&self, second: u64) -> Option<(&str, u64)> {

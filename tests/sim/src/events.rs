@@ -58,6 +58,7 @@ const VERBS: &[Verb] = &[
     ("xid", xid),
     ("ail", crate::device::ail),
     ("throttle", throttle),
+    ("driver", |_, w| w.take("its version").map(|version| ("driver".into(), What::Driver { version }))),
     ("gap", |_, _| Ok(("agent".into(), What::Gap))),
     ("suspend", |_, _| Ok(("suspend".into(), What::Suspend))),
     ("reboot", |_, _| Ok(("reboot".into(), What::Reboot))),

@@ -28,6 +28,7 @@ mod ticks;
 mod traffic;
 mod tree;
 mod truth;
+mod turns;
 mod twin;
 pub mod vocabulary;
 mod words;

@@ -362,6 +362,11 @@ pub enum What {
         /// What.
         ail: Ail,
     },
+    /// Another driver is installed.
+    Driver {
+        /// Its version.
+        version: String,
+    },
     /// Clocks are held down.
     Throttle {
         /// Which GPUs.

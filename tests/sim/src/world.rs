@@ -10,6 +10,7 @@ use crate::node::{Host, HostKnobs, Node};
 use crate::rng::Series;
 use crate::scenario::{Fate, Knobs, Scenario, SyncVerb};
 use crate::traffic::{Traffic, spread};
+use crate::turns;
 use crate::twin::Done;
 
 /// Draw of a board without a context, and with one that does nothing (measured on H100 SXM: 69-73 W, 109-137 W).
@@ -396,7 +397,7 @@ impl<'a> World<'a> {
         for (gpu, board) in self.boards.iter_mut().enumerate() {
             let noise = board.noise.factor();
             let (clock, reasons) = self.scenario.clock(gpu, self.second);
-            let owner = self.scenario.works.iter().position(|work| work.gpus.contains(&gpu));
+            let owner = turns::owner(self.scenario, &self.jobs, gpu);
             let job = owner.and_then(|index| self.jobs.get(index));
             let lost = self.scenario.is_lost(gpu, self.second);
             board.done = job.filter(|_| !lost).and_then(|job| job.done).unwrap_or_default();

@@ -106,6 +106,11 @@ impl Capacity {
     pub(super) fn rest(&mut self) {
         (self.open, self.held) = (None, None);
     }
+
+    /// Another workload can do other things; what it is asked for goes on.
+    pub(super) fn renew(&mut self) {
+        (self.limit, self.most, self.held) = (VecDeque::new(), None, None);
+    }
 }
 
 impl EngineLoad {

@@ -225,11 +225,17 @@ impl EngineLoad {
         self.accelerating = growing && (self.accelerating || faster);
     }
 
-    /// Another agent goes on: own normals stay.
+    /// Another agent goes on: own normals stay, and whose they are, so that an update in the meantime is one.
     pub(crate) fn rest(&mut self) {
-        let mut fresh = self.kept();
+        let mut fresh = Self { process: self.process, ..self.kept() };
         fresh.latencies.rest();
         *self = fresh;
+    }
+
+    /// Another workload has other latencies, and can do other things; who asks for them is the same.
+    pub(crate) fn renew(&mut self) {
+        self.latencies = Latencies::default();
+        self.capacity.renew();
     }
 
     /// What another process of the same engine takes over.

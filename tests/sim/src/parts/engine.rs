@@ -30,8 +30,8 @@ const KV_TOKENS: u64 = 524_288;
 
 /// All of them. `unix` turns a second of the scenario into Unix time.
 pub(crate) fn engines(world: &World<'_>, at: Nanos, unix: impl Fn(i64) -> Nanos) -> Engines {
-    let all = world.scenario.works.iter().zip(&world.jobs);
-    let engines = all.filter_map(|(work, job)| {
+    let all = world.scenario.works.iter().zip(&world.jobs).enumerate().filter(|(at, _)| world.has_page(*at));
+    let engines = all.filter_map(|(_, (work, job))| {
         let url = format!("http://127.0.0.1:{}/metrics", work.port?);
         Some(match job.pace.serves() {
             true if work.counts_steps() => trainer(work, job, url, at, unix(job.started)),

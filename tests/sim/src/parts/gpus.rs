@@ -39,7 +39,7 @@ pub(crate) fn uuid(gpu: usize) -> String {
 pub(crate) fn gpus(world: &World<'_>, boot: u64) -> Gpus {
     let boards = world.boards.iter().enumerate();
     Gpus {
-        driver: "570.148.08".to_owned().into(),
+        driver: world.scenario.driver(world.second).to_owned().into(),
         devices: boards.map(|(index, board)| gpu(world, index, board, boot)).collect(),
     }
 }
@@ -68,7 +68,7 @@ fn gpu(world: &World<'_>, index: usize, board: &Board, boot: u64) -> Gpu {
     }
     let users = scenario.works.iter().zip(&world.jobs).enumerate();
     // The first workload of a board drives it; another one in turns with it has its own share of the time.
-    let first = scenario.works.iter().position(|work| work.gpus.contains(&index));
+    let first = world.owner(index);
     let share = |at: usize, job: &Job| {
         if Some(at) == first { board.work } else { (job.knobs.util * job.pace.speed).clamp(0.0, 1.0) }
     };
