@@ -175,8 +175,13 @@ impl Scenario {
 
     /// The driver's version: the last one that was installed.
     pub(crate) fn driver(&self, second: u64) -> &str {
-        let installed = |what| if let What::Driver { version } = what { Some(version.as_str()) } else { None };
-        self.now(second).filter_map(installed).last().unwrap_or("570.148.08")
+        let mut driver = "570.148.08";
+        for what in self.now(second) {
+            if let What::Driver { version } = what {
+                driver = version;
+            }
+        }
+        driver
     }
 
     /// The call that NVML hangs in, and since when.
