@@ -347,12 +347,6 @@ fn without_a_threshold_a_scenario_goes_wrong() {
         ("order", |policy| without(policy, Gate::Order), "io_after_slowdown"),
         ("link", |policy| without(policy, Gate::Link), "rebuild_elsewhere_disks_late"),
         ("link: it waits", |policy| without(policy, Gate::Link), "check_before_unrelated_slowdown"),
-        ("waits_tell", |policy| policy.attribution.waits_tell = Part(1_000_001), "io_neighbour_grows_slowly"),
-        (
-            "onset_blur_ns",
-            |policy| policy.attribution.onset_blur_ns = Nanos::from_secs(3_600),
-            "io_neighbour_grows_slowly",
-        ),
         ("counterfactual", |policy| without(policy, Gate::Counterfactual), "both_slow_during_rebuild"),
         ("liveness", |policy| without(policy, Gate::Liveness), "reserve_holds_all"),
         ("class", |policy| without(policy, Gate::Class), "person_holds_all"),

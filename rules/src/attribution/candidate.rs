@@ -63,8 +63,6 @@ pub(crate) enum Link {
     /// Shown at the level of processes: own cgroup's pressure, place of a blocked thread, own PCIe and NUMA path, own
     /// array or mount.
     Proven,
-    /// The same, and its own waits grew by so much of its loss that the loss is theirs, whichever was told first.
-    Waits,
     /// Nothing is known: the resource is the node's.
     #[allow(dead_code, reason = "for families whose resource is the whole node's")]
     Unknown,

@@ -2,10 +2,8 @@
 //!
 //! 1. *Deviation*: the victim does worse than its own baseline ([`super::deviates`]; the rule asks before it blames).
 //! 2. *Saturation*: the resource is beyond its own normal.
-//! 3. *Order and coupling*: it did not begin after the victim's trouble (else it is the consequence; of two slow courses
-//!    nobody can tell which began first, and waits that grew with the loss tell instead), the victim hangs on it (it has it
-//!    open, and it waits where it shows its waits), and its course goes with the victim's loss (rank correlation, the cause
-//!    leading by up to two blocks).
+//! 3. *Order and coupling*: it did not begin after the victim's trouble (else it is the consequence), the victim hangs
+//!    on it (it has it open, and it waits where it shows its waits), and its course goes with the victim's loss (rank correlation, the cause leading by up to two blocks).
 //! 4. *Counterfactual*: units that do not use it, and have no trouble of their own, did not lose as much.
 //!
 //! Points: 2 for each point of saturation (0 to 3), 2 for order, 2 for coupling, 3 for the link, 3 for the
@@ -47,11 +45,6 @@ fn blur(deviation: Option<&Deviation>, policy: &Policy) -> Nanos {
     deviation.map_or(Nanos(0), |deviation| deviation.lead).min(policy.attribution.onset_blur_ns)
 }
 
-/// Whether the victim's course came so slowly that its beginning lies somewhere in the noise.
-fn slow(deviation: Option<&Deviation>, policy: &Policy) -> bool {
-    deviation.is_some_and(|deviation| deviation.lead >= policy.attribution.onset_blur_ns)
-}
-
 /// Lets a candidate through the gates, or says with numbers at which it failed.
 pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Rejected> {
     let policy = view.policy;
@@ -80,8 +73,7 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
     let ordered = policy.asks(Gate::Order);
     // What is blamed already began in time when it was: that a queue comes to rest for a moment, or that something is added
     // to the loss, makes no consequence of it.
-    let asked =
-        ordered && !view.blames(&object) && !(link == Link::Waits && slow(view.unit.deviation.as_ref(), policy));
+    let asked = ordered && !view.blames(&object);
     if let (Some(victim), Some(began), true) = (victim_onset(view), onset, asked) {
         let slack = policy.block_ns.0.saturating_mul(u64::from(policy.order_slack_blocks));
         let slack = slack.saturating_add(blur(view.unit.deviation.as_ref(), policy).0);
@@ -108,7 +100,7 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
         ))));
     }
     let did = compared.filter(|did| did.significant);
-    let linked = matches!(link, Link::Proven | Link::Waits);
+    let linked = link == Link::Proven;
     let gates = [
         (view.unit.deviation.is_some(), 0, P_DEVIATION),
         (true, 2 * saturation.points, P_SATURATION),

@@ -48,9 +48,6 @@ thresholds! {
         /// Share of time, in millionths, from which no growth is asked for: somebody waits half of the time, and more
         /// readers at it make no more of it.
         waits_much: Part = Part(500_000), Part(0)..=Part::ONE;
-        /// Part of the lost progress, in millionths, by which its waits must grow for a slow course to be theirs, whichever
-        /// of the two was told first: the greater part of what was lost. A half.
-        waits_tell: Part = Part(500_000), Part(0)..=Part::ONE;
         /// A beginning that came slowly is off by no more than this: a block of noise may have stood where the course was
         /// still within the noise. A minute: twice what a deviation takes to be told.
         onset_blur_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);

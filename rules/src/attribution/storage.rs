@@ -144,7 +144,7 @@ fn shows(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f
         onset: signals.and_then(|signals| signals.sync_since).max(risen).max(queued),
         pressure: Part::from_fraction(excess.max(waited)),
         saturation: Saturation::of(0),
-        link: link(view, name),
+        link: Link::Proven,
         series: Vec::new(),
         switch: signals.map(|signals| signals.latency.switch()),
         uses,
@@ -176,24 +176,16 @@ fn shows(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, ratio: f
     Shows { candidate, latency }
 }
 
-/// By how much more of the time the workload waits for I/O than it does while it is well, and what it waits now and then;
-/// nothing where that cannot be told. Who waits half of the time already, or whose waits never show (io_uring, direct reads
-/// into the GPU), cannot be asked, and no pressure tells of a server.
-fn waits(view: &View<'_>, name: &str) -> Option<(f64, f64)> {
+/// Whoever is held up by a device waits for it: where a workload's own pressure tells such waits, and they did not grow by
+/// a part of what it lost, it lost that elsewhere, however late the device answers. Who waits half of the time already, or
+/// whose waits never show (io_uring, direct reads into the GPU), cannot be asked.
+fn unwitnessed(view: &View<'_>, name: &str) -> Option<String> {
     let usage = &view.unit.usage;
     let (usual, some) = (usage.calm.usual()?, usage.block.io_some?);
+    let asked = view.policy.asks(Gate::Link) && !view.host.signals.mounts.contains_key(name) && !view.blames(name);
     let least = &view.policy.attribution;
-    let shows = usual >= least.waits_show.as_fraction() && !view.host.signals.mounts.contains_key(name);
-    (shows && view.policy.asks(Gate::Link)).then_some((some, usual))
-}
-
-/// Whoever is held up by a device waits for it: where a workload's own pressure tells such waits, and they did not grow by
-/// a part of what it lost, it lost that elsewhere, however late the device answers.
-fn unwitnessed(view: &View<'_>, name: &str) -> Option<String> {
-    let (some, usual) = waits(view, name).filter(|_| !view.blames(name))?;
-    let least = &view.policy.attribution;
-    let grew = some - usual >= least.waits_grow.as_fraction() * view.unit.deficit();
-    (some < least.waits_much.as_fraction() && !grew).then(|| {
+    let asked = asked && usual >= least.waits_show.as_fraction() && some < least.waits_much.as_fraction();
+    (asked && some - usual < least.waits_grow.as_fraction() * view.unit.deficit()).then(|| {
         view.words(|| {
             format!(
                 "the workload waits for I/O {} % of the time, usually {} %: not where it lost {} % of its progress",
@@ -203,15 +195,6 @@ fn unwitnessed(view: &View<'_>, name: &str) -> Option<String> {
             )
         })
     })
-}
-
-/// How a workload hangs on a device in its path: by its waits too, where they grew by half of its loss and more.
-fn link(view: &View<'_>, name: &str) -> Link {
-    let half = view.policy.attribution.waits_tell.as_fraction() * view.unit.deficit();
-    match waits(view, name) {
-        Some((some, usual)) if half > 0.0 && some - usual >= half => Link::Waits,
-        _ => Link::Proven,
-    }
 }
 
 fn percent(part: f64) -> Micro {
