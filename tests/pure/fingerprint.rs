@@ -80,6 +80,6 @@ fn a_state_from_before_fingerprints_goes_on() {
     let ticks = ticks("engine_slower_driver");
     let judged = after_a_gap(&ticks, 9, older);
     // Its normal is there from the first seconds on: the loss is seen long before anything could be learnt.
-    let slow = judged.iter().take(60).last().unwrap().units[0].weight.w.as_fraction();
+    let slow = judged.iter().take(60).next_back().unwrap().units[0].weight.w.as_fraction();
     assert!(slow < 0.8, "{slow}");
 }
