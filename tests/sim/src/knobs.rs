@@ -30,6 +30,7 @@ impl Knobs {
             capacity: 0.0,
             h2d: 2e9,
             step: 0.0,
+            waits: 0.0,
         }
     }
 }
@@ -62,6 +63,7 @@ const KNOBS: &[Knob] = &[
     ("h2d", Unit::BytesPerSecond, |k| &mut k.h2d),
     ("step", Unit::Latency, |k| &mut k.step),
     ("capacity", Unit::TokensPerSecond, |k| &mut k.capacity),
+    ("waits", Unit::Fraction, |k| &mut k.waits),
 ];
 
 /// Reads the value of a knob; nothing if there is no knob of that name.

@@ -155,6 +155,9 @@ pub struct Knobs {
     pub step: f64,
     /// Bytes per second that its work at full speed copies to each GPU.
     pub h2d: f64,
+    /// Share of the time in which readers in its background wait for I/O while the devices answer as ever: it grows with
+    /// their latency and costs no progress.
+    pub waits: f64,
 }
 
 /// A disk.

@@ -299,6 +299,8 @@ impl<'a> World<'a> {
             spread(scenario, self.second, &reads.device, bytes, reads.block, traffic);
             traffic.write(&reads.device, written);
         }
+        let own = scenario.reads.iter().filter(|reads| reads.who == work.name);
+        let ahead = own.map(|reads| scenario.latency(&reads.device, self.second)).fold(1.0, f64::max);
         let mut begins = 0.0;
         if let Some((device, rate)) = scenario.startup_reads(work, self.second) {
             begins = rate * job.pace.speed;
@@ -323,7 +325,7 @@ impl<'a> World<'a> {
         let waits = match &job.pace.fate {
             Some(Fate::Block(_)) => 1.0,
             Some(_) => 0.0,
-            None => (healthy + job.pace.storage + (job.knobs.writes / 2e9).min(0.8)) * factor,
+            None => (healthy + ahead * job.knobs.waits + job.pace.storage + (job.knobs.writes / 2e9).min(0.8)) * factor,
         };
         // Requests to a server, and waits for a driver, do not sleep in io_schedule.
         let counted = !matches!(job.pace.fate, Some(Fate::Block(_))) && job.pace.stuck != Some(true);

@@ -241,6 +241,17 @@ impl Score {
             put("soak.pages", Some(to_f64(soak.pages)));
             put("soak.findings_per_gpu_week", Some(to_f64(soak.lesser) / soak.weeks.max(1e-9)));
         }
+        // A gate without which nothing gets worse is not worth its place.
+        put(
+            "gates.worthless",
+            self.ablations.split_first().map(|(all, without)| {
+                let worse = |less: Option<Figure>, whole: Option<Figure>| {
+                    less.zip(whole).is_some_and(|(less, whole)| less.value < whole.value)
+                };
+                let earns = |gate: &&Ablation| worse(gate.precision, all.precision) || worse(gate.recall, all.recall);
+                to_f64(u64::try_from(without.iter().filter(|gate| !earns(gate)).count()).unwrap_or(u64::MAX))
+            }),
+        );
         // By how much the rules are better than the best of the simple ones.
         put("margin.f1", {
             let f1 = |judge: &(String, Option<Figure>, Option<Figure>)| {

@@ -136,6 +136,7 @@ const NAMES: &[&str] = &[
     "C8_person_holds_all",
     "C9_both_slow",
     "C10_late_disks_elsewhere",
+    "C11_ahead_and_both_slow",
     "T1_gpm_missing",
     "T2_nvml_errors",
     "T3_agent_restart",
