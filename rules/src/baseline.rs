@@ -32,6 +32,8 @@ const NOISE: f64 = 2.0;
 /// A course that comes to so many times the distance of its first block took as long for that as it had taken from the
 /// median to there.
 const GRADUAL: f64 = 2.0;
+/// Seconds in which the test tells an edge, four blocks as far off as one can count.
+const EDGE: u16 = 20;
 /// So many normal blocks in a row end an episode.
 const NORMAL_BLOCKS: u32 = 3;
 
@@ -66,6 +68,9 @@ pub(crate) struct Track {
     /// Seconds after its onset until it came to [`GRADUAL`] times that distance, one at least; zero: it has not.
     #[serde(default)]
     grew: u16,
+    /// Seconds after its onset until the test told it, one at least; zero: it has not.
+    #[serde(default)]
+    told: u16,
     normal_run: u32,
     /// In which blocks it was out of its normal.
     #[serde(default)]
@@ -90,6 +95,7 @@ impl Track {
             onset: None,
             onset_z: 0.0,
             grew: 0,
+            told: 0,
             normal_run: 0,
             switch: Switch::default(),
         }
@@ -165,10 +171,15 @@ impl Track {
         if self.cusum <= 0.0 {
             self.onset = None;
         } else if z >= ONSET_Z && (self.onset.is_none() || self.begins_anew(before, z, policy)) {
-            (self.onset, self.onset_z, self.grew) = (Some(start), z, 0);
+            (self.onset, self.onset_z, self.grew, self.told) = (Some(start), z, 0, 0);
         }
-        if let Some(onset) = self.onset.filter(|_| self.grew == 0 && z >= GRADUAL * self.onset_z) {
-            self.grew = u16::try_from(start.saturating_sub(onset).0 / 1_000_000_000).unwrap_or(u16::MAX).max(1);
+        let Some(onset) = self.onset else { return };
+        let since = || u16::try_from(start.saturating_sub(onset).0 / 1_000_000_000).unwrap_or(u16::MAX).max(1);
+        if self.grew == 0 && z >= GRADUAL * self.onset_z {
+            self.grew = since();
+        }
+        if self.told == 0 && self.cusum > policy.cusum_alarm {
+            self.told = since();
         }
     }
 
@@ -246,6 +257,7 @@ impl Track {
             alarm: self.cusum > policy.cusum_alarm,
             onset: self.onset,
             lead: Nanos::from_secs(u64::from(self.grew)),
+            faint: Nanos::from_secs(u64::from(self.told.saturating_sub(EDGE))),
         })
     }
 }
@@ -262,6 +274,9 @@ pub(crate) struct Deviation {
     pub(crate) onset: Option<Nanos>,
     /// How long before its onset a course that grew slowly was at the median. None for an edge.
     pub(crate) lead: Nanos,
+    /// How much longer than an edge it took to be told: where a course hardly leaves the noise, the block that it is said to
+    /// have begun with is one of several.
+    pub(crate) faint: Nanos,
 }
 
 /// Distances are shown up to this: a reading that never moved has no spread, and every change of it is infinitely far.

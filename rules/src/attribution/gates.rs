@@ -39,10 +39,11 @@ pub(crate) fn victim_onset(view: &View<'_>) -> Option<Nanos> {
     view.unit.deviation.and_then(|deviation| deviation.onset).or_else(hungry)
 }
 
-/// How far the beginning of a deviation may be off because it came slowly: a block of noise may have stood where its course
-/// was still within the noise. What begins with an edge is known to the block.
+/// How far the beginning of a deviation may be off because it came slowly, or hardly leaves the noise: a block of noise may
+/// have stood where its course was still within it. What begins with an edge is known to the block.
 fn blur(deviation: Option<&Deviation>, policy: &Policy) -> Nanos {
-    deviation.map_or(Nanos(0), |deviation| deviation.lead).min(policy.attribution.onset_blur_ns)
+    let longest = deviation.map_or(Nanos(0), |deviation| deviation.lead.max(deviation.faint));
+    longest.min(policy.attribution.onset_blur_ns)
 }
 
 /// Lets a candidate through the gates, or says with numbers at which it failed.

@@ -48,7 +48,7 @@ thresholds! {
         /// Share of time, in millionths, from which no growth is asked for: somebody waits half of the time, and more
         /// readers at it make no more of it.
         waits_much: Part = Part(500_000), Part(0)..=Part::ONE;
-        /// A beginning that came slowly is off by no more than this: a block of noise may have stood where the course was
+        /// A beginning that came slowly, or is hardly told from the noise, is off by no more than this: a block of noise may have stood where the course was
         /// still within the noise. A minute: twice what a deviation takes to be told.
         onset_blur_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
         /// Least difference between victim and control that counts, as a part of full progress, in millionths. A tenth:
