@@ -119,7 +119,9 @@ impl Track {
         self.switch.push(known.map(|mean| self.badness(mean) >= ONSET_Z));
         let Some(mean) = mean else { return };
         self.test(mean, start, policy);
-        if !healthy || self.cusum > policy.cusum_alarm {
+        // What no rule would speak of is scatter, and a normal learnt in quiet minutes has to learn it: else it alarms for good.
+        let slight = libm::fabs(mean - self.median) < policy.starved_clear.as_fraction() * libm::fabs(self.median);
+        if !healthy || (self.cusum > policy.cusum_alarm && !slight) {
             self.probation.clear();
             return;
         }
