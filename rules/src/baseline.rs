@@ -237,6 +237,11 @@ impl Track {
         self.recent.back().copied().flatten()
     }
 
+    /// Whether the change-point test tells that it left its normal.
+    pub(crate) fn alarms(&self, policy: &Policy) -> bool {
+        self.cusum > policy.cusum_alarm
+    }
+
     /// In which of the last blocks it was two spreads and more on the worse side.
     pub(crate) fn switch(&self) -> Switch {
         self.switch

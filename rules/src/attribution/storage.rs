@@ -234,6 +234,15 @@ fn saturated(view: &View<'_>, name: &str, signals: Option<&StorageSignals>, rati
             )
         }));
     }
+    if let Some(borne) = signals.borne.as_bad(latency.value, latency.normal).filter(|_| !view.blames(name)) {
+        return Err(view.words(|| {
+            format!(
+                "latency {} ms is no worse than while nobody suffered: {} ms",
+                Micro::from_f64(latency.value),
+                Micro::from_f64(borne)
+            )
+        }));
+    }
     let waiting = if view.host.signals.mounts.contains_key(name) {
         signals.in_flight.deviation(view.policy).map_or(0.0, |now| now.value)
     } else {

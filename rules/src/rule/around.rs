@@ -55,6 +55,8 @@ pub(super) enum Calm {
     Below(f64, f64),
     Unlearnt(f64, u32),
     Usual(f64, f64),
+    /// How bad it was while nobody suffered.
+    Borne(f64, f64),
 }
 
 impl Calm {
@@ -66,6 +68,9 @@ impl Calm {
             Self::Below(value, floor) => format!("{}, below {}", shown(value), shown(floor)),
             Self::Unlearnt(value, blocks) => {
                 format!("{}, but its own normal is not learnt yet ({blocks} blocks)", shown(value))
+            }
+            Self::Borne(value, borne) => {
+                format!("{}, no worse than while nobody suffered ({})", shown(value), shown(borne))
             }
             Self::Usual(value, normal) => format!("{}, as it is normally ({})", shown(value), shown(normal)),
         }

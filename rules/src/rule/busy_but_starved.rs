@@ -63,7 +63,9 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 
 fn claim(view: &View<'_>, util: f64) -> Claim {
     let unit = view.unit;
-    let attribution::Verdict { causes, rejected: not } = attribution::verdict(view);
+    // The finding stands by now, and to stay blamed takes less than to be blamed: asked in the first second as in those after
+    // it, else that one alone would blame nobody.
+    let attribution::Verdict { causes, rejected: not } = attribution::verdict(&View { active: true, ..*view });
     let mut rejected = attribution::cleared(view);
     rejected.extend(not);
     let mut causes = causes.into_iter();

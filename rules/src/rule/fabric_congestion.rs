@@ -13,6 +13,7 @@ use super::{Claim, Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation};
 use crate::facts::UnitFacts;
 use crate::policy::table::thresholds;
+use crate::signals::borne::Borne;
 use crate::signals::host::{Port, name_of};
 use crate::{Cause, Evidence, Micro, Part, Rejected, Severity, attribution};
 
@@ -45,7 +46,7 @@ pub(super) const TEXT: Text = Text {
               port_xmit_wait reaches wait_ratio times its normal), before or with the victim's trouble, for for_ns. A link that \
               went down or recovered within failed_ns is a fault at once, and so is one with more than broken damaged symbols \
               (symbol_error, local_link_integrity_errors) per terabit of its speed: a warning without a cause.",
-    silent: "Congestion that costs nobody anything, ports that the workload does not use, congestion after the slowdown, a port \
+    silent: "Congestion that costs nobody anything, or is no worse than it was for two minutes while nobody suffered, ports that the workload does not use, congestion after the slowdown, a port \
              that was never up, counters that stand at the largest value of their width.",
     advice: "Look at the port's counters and at the switch; the other nodes of the job and of the switch see it too.",
     blind: "Pause frames (ethtool's counters), damaged packets (port_rcv_errors, rx_icrc_encapsulated, rx_errors) and buffer \
@@ -78,7 +79,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         if let Some(failed) = failed(view, port) {
             return Outcome::Claim(fault(view, name, port, failed, since));
         }
-        match congested(view, port) {
+        match congested(view, name, port) {
             Ok(raised) if worst.as_ref().is_none_or(|(_, most)| raised.value > most.value) => {
                 worst = Some((name.clone(), raised));
             }
@@ -121,7 +122,7 @@ pub(crate) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     let ports = view.host.around.net.into_iter().flat_map(|net| &net.ports).filter(|port| uses(view.unit, port));
     let congested = ports.filter_map(|port| {
         let name = name_of(port);
-        let raised = congested(view, view.host.signals.host.ports.get(&name)?).ok()?;
+        let raised = congested(view, &name, view.host.signals.host.ports.get(&name)?).ok()?;
         Some(congestion(view, &name, raised))
     });
     congested.collect()
@@ -137,14 +138,23 @@ fn rate(value: f64) -> String {
     format!("{} per second", Micro::from_f64(value))
 }
 
-fn congested(view: &View<'_>, port: &Port) -> Result<Raised, Calm> {
+fn congested(view: &View<'_>, name: &str, port: &Port) -> Result<Raised, Calm> {
     let thresholds = &view.policy.fabric_congestion;
-    let told = raised(view, &port.events, thresholds.events);
+    let [told, waited] = &port.borne;
+    let told = worse(view, name, raised(view, &port.events, thresholds.events), told);
     if told.is_ok() || port.waits.latest().is_none() {
         return told;
     }
     let normal = port.waits.normal(view.policy).ok_or(Calm::NoNormal)?;
-    raised(view, &port.waits, (normal * thresholds.wait_ratio).max(1.0))
+    worse(view, name, raised(view, &port.waits, (normal * thresholds.wait_ratio).max(1.0)), waited)
+}
+
+/// What stood beside full progress and got no worse is not why the workload makes less now.
+fn worse(view: &View<'_>, name: &str, raised: Result<Raised, Calm>, borne: &Borne) -> Result<Raised, Calm> {
+    let raised = raised?;
+    let normal = raised.normal.map_or(0.0, |normal| normal.normal);
+    let borne = borne.as_bad(raised.value, normal).filter(|_| !view.blames(name) && hungry(view).is_some());
+    borne.map_or(Ok(raised.clone()), |borne| Err(Calm::Borne(raised.value, borne)))
 }
 
 /// When its link failed last, if that is told still.

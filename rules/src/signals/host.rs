@@ -9,6 +9,7 @@ use gpuprod_snapshot::units::{Nanos, to_f64};
 use gpuprod_snapshot::{Reading, Tick};
 use serde::{Deserialize, Serialize};
 
+use super::borne::Borne;
 use super::{ENOUGH_SECONDS, Suspect};
 use crate::baseline::{Track, Worse};
 use crate::window::Window;
@@ -102,6 +103,9 @@ pub(crate) struct Port {
     pub(crate) waits: Track,
     /// Bytes per second.
     pub(crate) bytes: Track,
+    /// How bad the first two were while nobody suffered.
+    #[serde(default)]
+    pub(crate) borne: [Borne; 2],
     /// The counter that grew fastest in the last interval, and by how much per second.
     pub(crate) worst: Option<(String, f64)>,
     /// It was up at some time.
@@ -154,6 +158,7 @@ impl Port {
             events: higher(),
             waits: higher(),
             bytes: higher(),
+            borne: Default::default(),
             worst: None,
             was_up: false,
             down_since: None,
@@ -207,6 +212,10 @@ impl HostSignals {
         }
         for port in self.ports.values_mut() {
             port.tracks().into_iter().for_each(|track| track.close(start, calm, policy));
+            let Port { events, waits, borne: [told, waited], .. } = port;
+            for (track, borne) in [(events, told), (waits, waited)] {
+                borne.close(track.latest(), track.alarms(policy), calm);
+            }
         }
     }
 
@@ -220,6 +229,7 @@ impl HostSignals {
             port.tracks().into_iter().for_each(Track::rest);
             (port.worst, port.was_up, port.down_since, port.failed) = (None, false, None, None);
             port.damage = Damage::default();
+            port.borne = Default::default();
         }
         [&mut self.cpu.busy, &mut self.cpu.steal, &mut self.cpu.interrupts].into_iter().for_each(Track::rest);
         self.boards.clear();

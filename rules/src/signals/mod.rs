@@ -15,6 +15,7 @@ use crate::{Policy, entries};
 use host::HostSignals;
 
 pub(crate) mod activity;
+pub(crate) mod borne;
 pub(crate) mod busy;
 mod by_load;
 pub(crate) mod checkpoints;

@@ -7,6 +7,7 @@ use gpuprod_snapshot::storage::{FsMount, IoCounters, MdMember, MemberFlag, SyncS
 use gpuprod_snapshot::units::{Nanos, to_f64};
 use serde::{Deserialize, Serialize};
 
+use super::borne::Borne;
 use super::by_load::ByLoad;
 use super::{ENOUGH_SECONDS, Signals};
 use crate::Policy;
@@ -34,6 +35,9 @@ pub(crate) struct StorageSignals {
     /// What latency is normal at which load.
     #[serde(default)]
     pub(crate) by_load: ByLoad,
+    /// How late it was while nobody suffered.
+    #[serde(default)]
+    pub(crate) borne: Borne,
     /// Requests are out and none has come back, since.
     #[serde(default)]
     pub(crate) stuck_since: Option<Nanos>,
@@ -92,6 +96,7 @@ impl StorageSignals {
             throughput: throughput(),
             read_size: Last::default(),
             by_load: ByLoad::default(),
+            borne: Borne::default(),
             stuck_since: None,
             sync_since: None,
             synced: None,
@@ -112,6 +117,7 @@ impl StorageSignals {
         self.in_flight.close(start, healthy, policy);
         self.throughput.close(start, healthy, policy);
         self.read_size.close();
+        self.borne.close(self.latency.latest(), self.latency.alarms(policy), healthy);
         let latest = self.latency.latest().zip(self.in_flight.latest()).zip(self.throughput.latest());
         self.by_load.close(latest.map(|((latency, in_flight), bytes)| (latency, in_flight, bytes)), healthy);
     }
@@ -121,6 +127,7 @@ impl StorageSignals {
         [&mut self.latency, &mut self.in_flight, &mut self.throughput].into_iter().for_each(Track::rest);
         self.read_size = Last::default();
         self.by_load.rest();
+        self.borne.rest();
         (self.sync_since, self.synced, self.stuck_since) = (None, None, None);
     }
 }
