@@ -15,10 +15,10 @@ thresholds! {
     /// Thresholds of `cpu_starved_loader`.
     pub struct Thresholds {
         /// Share of time in which a thread of the workload waits for a CPU from which it is held up, in millionths.
-        /// Pressure of .3 says that for three tenths of the time at least one thread stood ready without a CPU
-        /// (kernel, accounting/psi): a loader that is a tenth late is hidden by its prefetch, one that is a third late
-        /// is not.
-        wait_some: Part = Part(300_000), Part(0)..=Part(1_000_001);
+        /// Pressure of .15 says that for so much of the time at least one thread stood ready without a CPU (kernel,
+        /// accounting/psi): who loses the deficit that warns to such waits waits at least as long. What prefetch hides
+        /// costs nothing, and nobody asks.
+        wait_some: Part = Part(150_000), Part(0)..=Part(1_000_001);
         /// Share of quota periods in which its cgroup is held from which the quota is the cause, in millionths: one in
         /// ten already stretches the longest step of a batch.
         throttled: Part = Part(100_000), Part(0)..=Part(1_000_001);
