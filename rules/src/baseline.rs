@@ -11,7 +11,8 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::attribution::Switch;
-use crate::order::Order;
+use crate::course::{Course, Probation};
+use crate::order::Ring;
 use crate::{Micro, Normal, Policy};
 
 /// Recent blocks that are kept for correlation: two minutes.
@@ -53,11 +54,9 @@ pub(crate) struct Track {
     enough: f64,
     sum: f64,
     weight: f64,
-    recent: VecDeque<Option<f64>>,
-    probation: VecDeque<f64>,
-    healthy: VecDeque<f64>,
-    #[serde(skip)]
-    order: Order,
+    recent: Course,
+    probation: Probation<PROBATION>,
+    healthy: Ring,
     median: f64,
     spread: f64,
     cusum: f64,
@@ -85,10 +84,9 @@ impl Track {
             enough,
             sum: 0.0,
             weight: 0.0,
-            recent: VecDeque::new(),
-            probation: VecDeque::new(),
-            healthy: VecDeque::new(),
-            order: Order::default(),
+            recent: Course::default(),
+            probation: Probation::default(),
+            healthy: Ring::default(),
             median: 0.0,
             spread: 0.0,
             cusum: 0.0,
@@ -112,9 +110,26 @@ impl Track {
 
     /// Ends the block that began at `start`. `healthy` says whether it may become part of the baseline.
     pub(crate) fn close(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
+        let mean = self.mean();
+        self.recent.push(mean, RECENT);
+        self.take(mean, start, healthy, policy);
+    }
+
+    /// The same of a signal that is asked for its normal alone: its course is not kept.
+    pub(crate) fn teach(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
+        let mean = self.mean();
+        self.recent.clear();
+        self.take(mean, start, healthy, policy);
+    }
+
+    /// Of the block under way, which ends.
+    fn mean(&mut self) -> Option<f64> {
         let mean = (self.weight > 0.0 && self.weight >= self.enough).then(|| self.sum / self.weight);
         (self.sum, self.weight) = (0.0, 0.0);
-        push(&mut self.recent, mean, RECENT);
+        mean
+    }
+
+    fn take(&mut self, mean: Option<f64>, start: Nanos, healthy: bool, policy: &Policy) {
         let known = mean.filter(|_| self.mature(policy));
         self.switch.push(known.map(|mean| self.badness(mean) >= ONSET_Z));
         let Some(mean) = mean else { return };
@@ -125,11 +140,8 @@ impl Track {
             self.probation.clear();
             return;
         }
-        self.probation.push_back(mean);
-        if self.probation.len() > PROBATION
-            && let Some(admitted) = self.probation.pop_front()
-        {
-            self.order.push(&mut self.healthy, admitted);
+        if let Some(admitted) = self.probation.push(mean) {
+            self.healthy.push(admitted);
             self.learn();
         }
     }
@@ -147,13 +159,12 @@ impl Track {
     pub(crate) fn seed(&mut self, reference: &Self) {
         if self.healthy.is_empty() && reference.median > 0.0 {
             self.healthy = reference.healthy.iter().map(|value| value / reference.median).collect();
-            self.order = Order::of(&self.healthy);
             self.learn();
         }
     }
 
     fn learn(&mut self) {
-        let (median, distance) = self.order.middle(&self.healthy);
+        let (median, distance) = self.healthy.middle();
         self.median = median;
         let floor = SPREAD_FLOOR * libm::fabs(median);
         self.spread = (MAD_TO_SIGMA * distance).max(floor).max(f64::MIN_POSITIVE);
@@ -195,7 +206,7 @@ impl Track {
     /// Whether the last block (`z` from the median) lies a step off that is larger than anything that the blocks before it
     /// came to, and those were no more than noise.
     fn stepped(&self, z: f64, policy: &Policy) -> bool {
-        let mut past = self.recent.iter().rev().skip(1).flatten().map(|mean| self.badness(*mean));
+        let mut past = self.recent.iter().rev().skip(1).flatten().map(|mean| self.badness(mean));
         let Some(last) = past.next() else { return false };
         let most = past.fold(last.max(0.0), f64::max);
         most < NOISE * policy.deviation_z && z - last > most
@@ -225,7 +236,7 @@ impl Track {
 
     /// The highest of the healthy blocks: what a device has been seen to give.
     pub(crate) fn highest(&self) -> Option<f64> {
-        self.order.highest(&self.healthy).or_else(|| self.healthy.iter().copied().reduce(f64::max))
+        self.healthy.highest()
     }
 
     pub(crate) fn spread(&self) -> f64 {
@@ -234,7 +245,7 @@ impl Track {
 
     /// The last closed block.
     pub(crate) fn latest(&self) -> Option<f64> {
-        self.recent.back().copied().flatten()
+        self.recent.last()
     }
 
     /// Whether the change-point test tells that it left its normal.
@@ -248,7 +259,7 @@ impl Track {
     }
 
     pub(crate) fn recent(&self) -> impl DoubleEndedIterator<Item = Option<f64>> + '_ {
-        self.recent.iter().copied()
+        self.recent.iter()
     }
 
     /// What the last block says, once there is a baseline.

@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod attribution;
 mod baseline;
+mod course;
 mod doubt;
 mod entries;
 mod externality;

@@ -15,6 +15,7 @@ use super::Thresholds;
 use super::memo::Memo;
 use super::switch::Switch;
 use crate::baseline::{median, push};
+use crate::course::Course as Blocks;
 use crate::facts::peers::is_kin;
 use crate::facts::{Demand, UnitFacts};
 use crate::rule::View;
@@ -56,7 +57,7 @@ pub(crate) struct History {
 struct Course {
     /// Sum and number of the block under way.
     open: (f64, u32),
-    blocks: VecDeque<Option<f64>>,
+    blocks: Blocks,
     /// The last blocks without a deficit, however long ago: trouble that lasts leaves no other to compare with.
     good: VecDeque<f64>,
     /// Whether its loss is put down to something in the block under way, and in which of the last blocks it was: the lowest
@@ -71,7 +72,7 @@ impl Course {
     fn close(&mut self, clear: f64) {
         let (sum, count) = core::mem::take(&mut self.open);
         let w = (count > 0).then(|| sum / f64::from(count));
-        push(&mut self.blocks, w, BLOCKS);
+        self.blocks.push(w, BLOCKS);
         self.explained = (self.explained << 1) | u64::from(core::mem::take(&mut self.told));
         if let Some(w) = w.filter(|w| 1.0 - w < clear) {
             push(&mut self.good, w, GOOD);
@@ -84,7 +85,7 @@ impl Course {
     }
 
     fn ago(&self, blocks: usize) -> Option<f64> {
-        self.blocks.len().checked_sub(blocks.checked_add(1)?).and_then(|at| self.blocks.get(at).copied().flatten())
+        self.blocks.ago(blocks)
     }
 
     /// The same of a control: a block in which its loss has a reason of its own says nothing about the victim's.
@@ -156,7 +157,7 @@ impl History {
     pub(crate) fn deficit(&self, unit: &UnitId, most: usize) -> Vec<Option<f64>> {
         let blocks = self.units.get(unit).map(|course| &course.blocks);
         let skip = blocks.map_or(0, |blocks| blocks.len().saturating_sub(most));
-        blocks.into_iter().flatten().skip(skip).map(|w| w.map(|w| 1.0 - w)).collect()
+        blocks.into_iter().flat_map(Blocks::iter).skip(skip).map(|w| w.map(|w| 1.0 - w)).collect()
     }
 }
 
@@ -323,7 +324,7 @@ mod tests {
     fn young_trouble_is_denied_by_its_newest_blocks() {
         let (unit, other) = (UnitId("a".into()), UnitId("b".into()));
         let course = |blocks: &[f64]| Course {
-            blocks: blocks.iter().copied().map(Some).collect(),
+            blocks: blocks.iter().copied().map(Some).collect::<Blocks>(),
             good: core::iter::repeat_n(1.0, GOOD).collect(),
             ..Course::default()
         };

@@ -3,14 +3,12 @@
 //! Block means of healthy, busy blocks are kept for ten minutes. Once there are enough, the 90th percentile of tensor
 //! and DRAM activity and the 75th of power take the place of the priors. Another workload begins anew.
 
-use alloc::collections::VecDeque;
-
 use gpuprod_snapshot::gpu::Gpu;
 use gpuprod_snapshot::units::to_f64;
 use serde::{Deserialize, Serialize};
 
 use crate::Policy;
-use crate::order::Order;
+use crate::order::Ring;
 use crate::usage::Readings;
 
 /// Utilization of a busy block.
@@ -23,9 +21,7 @@ const WORKS: (f64, f64) = (0.02, 0.05);
 #[serde(default)]
 struct Level {
     /// Ten minutes of blocks.
-    blocks: VecDeque<f64>,
-    #[serde(skip)]
-    order: Order,
+    blocks: Ring,
     level: f64,
 }
 
@@ -33,9 +29,9 @@ impl Level {
     /// Adds a block; `percent` is the percentile that is the level.
     fn learn(&mut self, value: Option<f64>, percent: usize) {
         let Some(value) = value.filter(|value| value.is_finite() && *value > 0.0) else { return };
-        self.order.push(&mut self.blocks, value);
+        self.blocks.push(value);
         let rank = (self.blocks.len().saturating_sub(1)).saturating_mul(percent) / 100;
-        self.level = self.order.nth(&self.blocks, rank).unwrap_or(value);
+        self.level = self.blocks.nth(rank).unwrap_or(value);
     }
 
     fn mature(&self, policy: &Policy) -> Option<f64> {

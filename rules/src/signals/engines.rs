@@ -29,7 +29,7 @@ pub(crate) struct EngineSignals {
     /// Work per second (generated tokens, and computed prompt tokens at their discount), by batch: the power of two
     /// below the number of running requests. One sequence is slower than sixteen, and both are healthy.
     #[serde(with = "entries")]
-    reference: BTreeMap<u32, Track>,
+    reference: BTreeMap<u32, Box<Track>>,
     /// Progress as a part of the reference.
     pub(crate) ratio: Track,
     /// The last seconds: end, length in seconds, ratio if there is a reference, work.
@@ -99,7 +99,7 @@ impl EngineSignals {
         let mut taught = false;
         for track in self.reference.values_mut() {
             let teaches = !self.pauses || track.mature(policy);
-            track.close(start, healthy && teaches, policy);
+            track.teach(start, healthy && teaches, policy);
             taught |= track.mature(policy);
         }
         if let Some(busy) = busy.filter(|_| healthy && taught) {
@@ -142,7 +142,7 @@ impl EngineSignals {
 
     /// Keeps the own normal and drops the present.
     pub(super) fn rest(&mut self) {
-        self.reference.values_mut().for_each(Track::rest);
+        self.reference.values_mut().for_each(|track| track.rest());
         self.ratio.rest();
         self.trail.clear();
         self.exact.rest();
@@ -172,7 +172,8 @@ impl EngineSignals {
         let running = after.running.copied();
         let ratio = running.filter(|running| *running > 0).and_then(|running| {
             let batch = running.checked_ilog2().unwrap_or(0);
-            let reference = self.reference.entry(batch).or_insert_with(|| Track::new(Worse::Lower, ENOUGH_SECONDS));
+            let reference = self.reference.entry(batch);
+            let reference = reference.or_insert_with(|| Box::new(Track::new(Worse::Lower, ENOUGH_SECONDS)));
             reference.add(work, seconds);
             if reference.mature(policy) {
                 self.ratio.seed(reference);
@@ -221,7 +222,7 @@ impl EngineSignals {
 
     /// Healthy blocks of the batch size that is known best.
     pub(crate) fn blocks(&self) -> u32 {
-        self.reference.values().map(Track::blocks).max().unwrap_or(0)
+        self.reference.values().map(|track| track.blocks()).max().unwrap_or(0)
     }
 
     /// Work per second over the last seconds.

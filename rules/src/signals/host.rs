@@ -1,5 +1,6 @@
 //! What was learnt of the node around the GPUs: waits for CPUs and memory by cgroup, CPU time, network ports, memory that grows.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 
@@ -78,7 +79,7 @@ pub(crate) struct Workload {
     pub(crate) refaults: Track,
     /// Bytes per second by device, for the last two minutes.
     #[serde(with = "entries")]
-    pub(crate) io: BTreeMap<(u32, u32), Track>,
+    pub(crate) io: BTreeMap<(u32, u32), Box<Track>>,
     /// Memory of its processes that no file backs.
     pub(crate) anonymous: Growth,
     /// When the out-of-memory killer last took one of its processes.
@@ -147,7 +148,7 @@ impl Workload {
 
     fn tracks(&mut self) -> impl Iterator<Item = &mut Track> {
         let Self { cpu_wait, mem_wait, throttled, cpus, refaults, io, .. } = self;
-        [cpu_wait, mem_wait, throttled, cpus, refaults].into_iter().chain(io.values_mut())
+        [cpu_wait, mem_wait, throttled, cpus, refaults].into_iter().chain(io.values_mut().map(Box::as_mut))
     }
 }
 
@@ -292,7 +293,8 @@ impl HostSignals {
                 let moved =
                     new.read.0.saturating_sub(old.read.0).saturating_add(new.written.0.saturating_sub(old.written.0));
                 if workload.io.len() < 64 || workload.io.contains_key(&new.dev) {
-                    let track = workload.io.entry(new.dev).or_insert_with(|| Track::new(Worse::Higher, ENOUGH_SECONDS));
+                    let fresh = || Box::new(Track::new(Worse::Higher, ENOUGH_SECONDS));
+                    let track = workload.io.entry(new.dev).or_insert_with(fresh);
                     track.add(to_f64(moved), seconds);
                 }
             }
