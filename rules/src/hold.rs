@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use gpuprod_snapshot::Source;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -32,16 +33,41 @@ pub(crate) struct Active {
     #[serde(default)]
     pub(crate) lost: Nanos,
     quiet_since: Option<Nanos>,
+    /// What its cause is read from cannot be read, since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unread_since: Option<Nanos>,
     /// It tells what another rule has named the cause of.
     #[serde(default)]
     explained: bool,
 }
 
-/// The instant of a tick.
+/// The instant of a tick, and what cannot be read in it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
+pub(crate) struct Now<'a> {
     pub(crate) boottime: Nanos,
     pub(crate) realtime: Nanos,
+    pub(crate) unread: &'a [Source],
+}
+
+/// Rules that inform by design: their time to clear is that of the information, which else comes and goes with every block.
+const INFORMS: &[RuleId] = &[RuleId::LatencyClassViolation, RuleId::HeadroomBreach];
+
+/// What a cause, and what it does to its victim, is read from: while any of it is missing, silence clears nobody.
+const fn sources(cause: Cause) -> &'static [Source] {
+    match cause {
+        Cause::Storage | Cause::BackgroundIo => &[Source::Md, Source::Block, Source::Gpu],
+        Cause::Network => &[Source::Net, Source::Fs, Source::Gpu],
+        Cause::HostCpu => &[Source::Cpu, Source::Psi, Source::Gpu],
+        Cause::PcieNuma => &[Source::Gpu, Source::Pci],
+        Cause::Throttle | Cause::Fault | Cause::Squat | Cause::Peer => &[Source::Gpu],
+        Cause::Kv | Cause::Stall | Cause::Upstream => &[Source::Engine],
+        _ => &[],
+    }
+}
+
+/// What is asked of an engine, and what that does to it: as old as the demand, and felt with every other trouble.
+pub(crate) const fn is_load(cause: Cause) -> bool {
+    matches!(cause, Cause::Kv | Cause::Upstream)
 }
 
 impl Held {
@@ -64,10 +90,30 @@ impl Held {
         self.0.iter().any(|(_, active)| active.claim.severity > Severity::Info && active.claim.cause.is_some())
     }
 
+    /// Whether something other than its own load is blamed for what a workload lacks.
+    pub(crate) fn slowed(&self) -> bool {
+        let mut blamed = self.0.iter().map(|(_, active)| &active.claim);
+        blamed.any(|claim| {
+            let named = claim.cause.filter(|cause| *cause != Cause::Unexplained);
+            claim.severity > Severity::Info && named.is_some_and(|cause| !is_load(cause))
+        })
+    }
+
     /// Whether any rule blames this object.
     pub(crate) fn blames_on(&self, object: &str) -> bool {
         let mut blamed = self.0.iter().map(|(_, active)| &active.claim);
         blamed.any(|claim| claim.severity > Severity::Info && claim.cause.is_some() && claim.object == object)
+    }
+
+    /// What may still be behind a loss, for all that anybody can see: it was blamed for one, and cannot be looked at now.
+    /// It explains what has the same cause, or none.
+    pub(crate) fn unread(&self, claim: &Claim, now: Now<'_>, policy: &Policy) -> Option<&str> {
+        let explains = |held: &Claim| {
+            held.object != claim.object && (claim.cause == held.cause || claim.cause == Some(Cause::Unexplained))
+        };
+        let mut unread =
+            self.0.iter().filter(|(_, active)| active.is_unread(now, policy)).map(|(_, active)| &active.claim);
+        unread.find(|held| explains(held)).map(|held| held.object.as_str())
     }
 
     /// What every rule says, in the order of precedence.
@@ -92,7 +138,7 @@ impl Held {
         &mut self,
         (rule, hold): (RuleId, Hold),
         (claim, tells): (Claim, bool),
-        now: Now,
+        now: Now<'_>,
         policy: &Policy,
     ) {
         match self.0.iter_mut().find(|(held, _)| *held == rule) {
@@ -105,11 +151,13 @@ impl Held {
     }
 
     /// A rule claims nothing of the unit now.
-    pub(crate) fn hush(&mut self, (rule, hold): (RuleId, Hold), now: Now) {
+    pub(crate) fn hush(&mut self, (rule, hold): (RuleId, Hold), now: Now<'_>, policy: &Policy) {
         let Some((_, active)) = self.0.iter_mut().find(|(held, _)| *held == rule) else { return };
         active.current = false;
-        // What blames nobody ends at once; blame must stay away for a while before it is lifted.
-        if active.claim.severity == Severity::Info || active.quiet_for(now) >= hold.leave {
+        // What blames nobody ends at once, but where it is all that a rule has to say; blame must stay away for a while before
+        // it is lifted.
+        let informs = active.claim.severity == Severity::Info && !INFORMS.contains(&rule);
+        if informs || active.quiet_for(now, policy) >= hold.leave {
             self.0.retain(|(held, _)| *held != rule);
         }
     }
@@ -192,11 +240,24 @@ struct Saved<T> {
 }
 
 impl Active {
-    fn quiet_for(&mut self, now: Now) -> Nanos {
+    /// How long nobody has said it, though it could be seen. What cannot be read for a while lifts nothing.
+    fn quiet_for(&mut self, now: Now<'_>, policy: &Policy) -> Nanos {
+        let from = self.claim.cause.map_or(&[][..], sources);
+        let unread = from.iter().any(|source| now.unread.contains(source));
+        self.unread_since = unread.then(|| self.unread_since.unwrap_or(now.boottime));
+        if self.is_unread(now, policy) {
+            self.quiet_since = None;
+            return Nanos(0);
+        }
         now.boottime.saturating_sub(*self.quiet_since.get_or_insert(now.boottime))
     }
 
-    fn renew(&mut self, (mut claim, tells): (Claim, bool), (now, hold): (Now, Hold), policy: &Policy) {
+    /// Whether its cause cannot be looked at, and could a while ago.
+    fn is_unread(&self, now: Now<'_>, policy: &Policy) -> bool {
+        self.unread_since.is_some_and(|since| now.boottime.saturating_sub(since) < policy.unread_holds_ns)
+    }
+
+    fn renew(&mut self, (mut claim, tells): (Claim, bool), (now, hold): (Now<'_>, Hold), policy: &Policy) {
         let blamed = self.claim.severity > Severity::Info;
         let blames = claim.severity > Severity::Info;
         // Blame that has named an object keeps it: information, another object or none is, for the held one, silence,
@@ -205,7 +266,7 @@ impl Active {
         let elsewhere = named && claim.object != self.claim.object;
         if blamed && (!blames || elsewhere) {
             self.current = false;
-            if self.quiet_for(now) >= hold.leave {
+            if self.quiet_for(now, policy) >= hold.leave {
                 *self = Self::begin(claim, now);
             }
         } else if !blamed && blames {
@@ -228,13 +289,13 @@ impl Active {
                 self.claim.pressure = claim.pressure;
             }
             self.current = true;
-            self.quiet_since = None;
+            (self.quiet_since, self.unread_since) = (None, None);
         } else {
             *self = Self::begin(claim, now);
         }
     }
 
-    fn begin(claim: Claim, now: Now) -> Self {
+    fn begin(claim: Claim, now: Now<'_>) -> Self {
         Self {
             claim,
             since: now.boottime,
@@ -242,11 +303,62 @@ impl Active {
             current: true,
             lost: Nanos(0),
             quiet_since: None,
+            unread_since: None,
             explained: false,
         }
     }
 }
 
-fn held_long_enough(claim: &Claim, now: Now, hold: Hold) -> bool {
+fn held_long_enough(claim: &Claim, now: Now<'_>, hold: Hold) -> bool {
     now.boottime.saturating_sub(claim.onset) >= hold.enter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(cause: Cause, object: &str) -> Claim {
+        Claim {
+            variant: None,
+            severity: Severity::Critical,
+            cause: Some(cause),
+            object: object.into(),
+            deficit: crate::Part(500_000),
+            onset: Nanos(0),
+            pressure: crate::Part::ONE,
+            confidence: crate::Part::ONE,
+            summary: "".into(),
+            evidence: Vec::new(),
+            rejected: Vec::new(),
+            advice: "".into(),
+            holders: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_lifts_nothing_for_a_while() {
+        let policy = Policy::default();
+        let hold = Hold { enter: Nanos(0), leave: Nanos::from_secs(60) };
+        let rule = RuleId::RaidRebuildImpact;
+        let (clear, blind): (&[Source], &[Source]) = (&[], &[Source::Md]);
+        let at = |second: u64, unread| Now { boottime: Nanos::from_secs(second), realtime: Nanos(0), unread };
+        let stands = |unread: fn(u64) -> bool, until: u64| {
+            let mut held = Held::default();
+            held.hear((rule, hold), (claim(Cause::Storage, "md0"), true), at(100, clear), &policy);
+            for second in 101..until {
+                held.hush((rule, hold), at(second, if unread(second) { blind } else { clear }), &policy);
+            }
+            held
+        };
+        assert!(!stands(|_| false, 170).is_active(rule), "silence lifts it");
+        assert!(stands(|_| true, 390).is_active(rule), "no silence without a reading");
+        assert!(!stands(|_| true, 470).is_active(rule), "nor a blame that nobody has seen for long");
+        assert!(stands(|second| second < 160, 215).is_active(rule), "silence counts from the first reading on");
+        assert!(!stands(|second| second < 160, 230).is_active(rule));
+
+        let held = stands(|_| true, 200);
+        let explains = |cause, object| held.unread(&claim(cause, object), at(200, blind), &policy).is_some();
+        assert!(explains(Cause::Storage, "nvme0n1") && explains(Cause::Unexplained, "engine"));
+        assert!(!explains(Cause::Storage, "md0") && !explains(Cause::HostCpu, "node"));
+    }
 }

@@ -22,8 +22,8 @@ use crate::signals::{EngineSignals, Signals, Suspect};
 use crate::unit::{Units, settle};
 use crate::window::Window;
 use crate::{
-    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Tenancy, externality, fingerprint, join, merge,
-    peers, serving, tenant_io, vital,
+    Cause, Judgement, Policy, Probe, RuleId, RuleReport, RuleStatus, Severity, Tenancy, externality, fingerprint, join,
+    merge, peers, serving, tenant_io, vital,
 };
 
 /// What was learnt longer ago is learnt anew: the node is another one by now.
@@ -120,7 +120,8 @@ impl Judge {
         self.units.discover(tick);
         let turned = self.history.turn(tick.stamp.boottime, &self.policy);
 
-        let now = Now { boottime: tick.stamp.boottime, realtime: tick.stamp.realtime };
+        let unread = self.window.unread();
+        let now = Now { boottime: tick.stamp.boottime, realtime: tick.stamp.realtime, unread: &unread };
         let gather = Gather::new(&self.window, &self.signals, &self.tenancy);
         let facts = gather.all(&mut self.units, &self.policy);
         let md = self.window.value(Source::Md, |tick| &tick.md).get().copied();
@@ -156,6 +157,13 @@ impl Judge {
                         (tells, outcome) = (true, judge(true));
                     }
                 }
+                if let Outcome::Claim(claim) = &outcome
+                    && !active
+                    && claim.severity > Severity::Info
+                    && let Some(object) = held.unread(claim, now, &self.policy)
+                {
+                    outcome = Outcome::Suspended(format!("{object} was the cause, and cannot be looked at now").into());
+                }
                 if let (RuleId::StragglerLocal, Outcome::Claim(claim)) = (rule.id, &outcome)
                     && let Some(by) = peers::common(claim, &held, &facts, &self.holds)
                 {
@@ -164,7 +172,7 @@ impl Judge {
                 }
                 let hold = (rule.hold)(&self.policy);
                 if !matches!(outcome, Outcome::Claim(_)) {
-                    held.hush((rule.id, hold), now);
+                    held.hush((rule.id, hold), now, &self.policy);
                 }
                 let status = match outcome {
                     Outcome::Claim(claim) => {
@@ -208,7 +216,7 @@ impl Judge {
         self.suspect = suspect(&facts, &host, &self.holds, &self.policy);
         merge::charge(&mut self.holds, &units, self.history.step());
         let (findings, probes) = (merge::findings(&self.holds, &facts), probes(&self.window));
-        self.history.add(&units, &facts);
+        self.history.add(&units, &facts, &self.policy);
         self.history.keep(&units);
         let node = self.node.step(&units, &findings, &probes, (&self.window, &self.signals), &self.policy);
         Judgement {
@@ -269,6 +277,12 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
             && let Some(engine) = unit.engine
         {
             suspect.engines.insert(engine.url.clone());
+        }
+        if let Some((engine, since)) = unit.engine.zip(unit.deficit_since)
+            && holds.of(&unit.id).slowed()
+        {
+            let known = suspect.slowed.entry(engine.url.clone()).or_insert(since);
+            *known = since.min(*known);
         }
         if let Some(page) = unit.trainer.page {
             let doubt = doubt(unit.trainer.signals.map(StepSignals::blocks));

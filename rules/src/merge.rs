@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 
 use crate::facts::UnitFacts;
-use crate::hold::{Active, Holds};
+use crate::hold::{Active, Holds, is_load};
 use crate::rule::{Claim, RULES};
 use crate::{Bucket, Cause, Evidence, Finding, Holder, Micro, Part, RuleId, Severity, UnitId, UnitJudgement};
 
@@ -24,7 +24,8 @@ fn rank(rule: RuleId) -> Option<usize> {
     RULES.iter().position(|entry| entry.id == rule)
 }
 
-/// Every confirmed cause that is there now, the surest first, of equals in the order of precedence; each cause once.
+/// Every confirmed cause that is there now, the surest first, of equals in the order of precedence; each cause once. A cache
+/// that is full carries what a cause outside of the engine leaves.
 pub(crate) fn shares<'a>(holds: &'a Holds, unit: &UnitId) -> Vec<Share<'a>> {
     let named = |claim: &Claim| {
         claim
@@ -34,7 +35,9 @@ pub(crate) fn shares<'a>(holds: &'a Holds, unit: &UnitId) -> Vec<Share<'a>> {
     let mut active: Vec<(RuleId, &Active)> =
         holds.of(unit).ranked().filter(|(_, active)| active.current && named(&active.claim)).collect();
     // They stand in the order of precedence already, and equals stay so.
-    active.sort_by_key(|(_, active)| core::cmp::Reverse(active.claim.confidence));
+    active.sort_by_key(|(_, active)| {
+        (active.claim.cause.is_some_and(is_load), core::cmp::Reverse(active.claim.confidence))
+    });
     let mut shares: Vec<Share<'a>> = Vec::new();
     for claim in active.into_iter().map(|(_, active)| &active.claim) {
         let Some(cause) = claim.cause else { continue };
@@ -109,6 +112,8 @@ fn root<'a>(holds: &'a Holds, units: &'a [UnitFacts<'_>], rule: RuleId, unit: &'
         names(rule, claim)
             && claim.severity > Severity::Info
             && (active.current || lags || !named(own))
+            && !(claim.cause.is_some_and(is_load)
+                && own.cause.is_some_and(|own| own != Cause::Unexplained && !is_load(own)))
             && !(lags && claim.cause == Some(Cause::Peer))
     };
     let mut others = holds.of(whose).ranked();

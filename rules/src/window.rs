@@ -1,6 +1,7 @@
 //! The last two samples of every source.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Missing, Reading, Sample, Source, Tick};
@@ -32,6 +33,22 @@ impl Window {
         let age = self.last.stamp.boottime.saturating_sub(sample.at);
         let limit = self.last.period.0.saturating_mul(u64::from(source.period_ticks())).saturating_mul(3);
         if age.0 > limit { Reading::Missing(Missing::Stale) } else { Reading::Value(value) }
+    }
+
+    /// Sources that do not answer, or not in time, or with nonsense: what they would say is not known. What this node does
+    /// not have, may not read or has let go of says nothing by right.
+    pub(crate) fn unread(&self) -> Vec<Source> {
+        let late = |source: Source, at: Nanos| {
+            let limit = self.last.period.0.saturating_mul(u64::from(source.period_ticks())).saturating_mul(3);
+            self.last.stamp.boottime.saturating_sub(at).0 > limit
+        };
+        let unread = |source: &Source| {
+            self.last.status(*source).is_some_and(|sample| match sample.value {
+                Reading::Missing(missing) => matches!(missing, Missing::TimedOut | Missing::Malformed | Missing::Stale),
+                Reading::Value(()) => late(*source, sample.at),
+            })
+        };
+        Source::ALL.iter().copied().filter(unread).collect()
     }
 
     /// The last two values of a source and the time between them, if both are there and in order.

@@ -235,6 +235,10 @@ const POLICY: &[(&str, &str)] = &[
         "Distance from the own median, in spreads, that counts as a deviation. Four: 1 in 30,000 blocks of a normal distribution; against the heavy tails of real ones the change-point test stands beside it.",
     ),
     (
+        "deviation_lasts_ns",
+        "An alarm of the change-point test that has lasted so long counts from half of deviation_z on, where a cause passes the gates. A minute: twelve blocks, whose mean scatters a third as much as one of them.",
+    ),
+    (
         "cusum_slack",
         "Slack of the change-point test (CUSUM, Page 1954: k), in spreads: shifts below twice the slack are let pass. With 1 and an alarm at 12 there are 0 false alarms in 10,000 independent blocks and 0.5 with heavy tails (t3); with the textbook's .5 and 5 there are 65 to 414 (calculated).",
     ),
@@ -261,6 +265,10 @@ const POLICY: &[(&str, &str)] = &[
     (
         "fault_hold_ns",
         "An Xid marks the GPU broken for so long after the last one: the driver repeats itself while a GPU is broken, and two scrapes of the usual 30 s must see it.",
+    ),
+    (
+        "unread_holds_ns",
+        "So long a source that does not answer keeps up what is blamed on what it tells of: silence clears nobody. Collectors that hang are given up and begun anew within minutes; what is not seen for longer is no longer known.",
     ),
 ];
 

@@ -41,6 +41,8 @@ pub(super) fn policy(policy: &Policy) -> Result<(), String> {
         ("starved_for_ns", policy.starved_for_ns),
         ("starved_clear_ns", policy.starved_clear_ns),
         ("fault_hold_ns", policy.fault_hold_ns),
+        ("unread_holds_ns", policy.unread_holds_ns),
+        ("deviation_lasts_ns", policy.deviation_lasts_ns),
     ] {
         if value > HOLD {
             return wrong(key, "be at most 3600000000000 (1 h)");

@@ -60,8 +60,8 @@ struct Course {
     blocks: Blocks,
     /// The last blocks without a deficit, however long ago: trouble that lasts leaves no other to compare with.
     good: VecDeque<f64>,
-    /// Whether its loss is put down to something in the block under way, and in which of the last blocks it was: the lowest
-    /// bit is the last.
+    /// Whether its loss is put down to something in the block under way, or is no loss that anybody saw it suffer, and in
+    /// which of the last blocks it was: the lowest bit is the last.
     #[serde(default)]
     told: bool,
     #[serde(default)]
@@ -88,10 +88,24 @@ impl Course {
         self.blocks.ago(blocks)
     }
 
-    /// The same of a control: a block in which its loss has a reason of its own says nothing about the victim's.
+    /// The same of a control: a block in which its loss has a reason of its own, or may be its own will, says nothing about
+    /// the victim's.
     fn unexplained(&self, blocks: usize) -> Option<f64> {
         let told = u32::try_from(blocks).ok().and_then(|blocks| self.explained.checked_shr(blocks));
         self.ago(blocks).filter(|_| told.is_none_or(|told| told & 1 == 0))
+    }
+}
+
+/// Whether a unit that does less than its normal is seen to be held up: its requests are there and its normal for them is
+/// known, its steps go on, or its workload waits. Whoever merely does less may have less to do, evaluate, or be over.
+fn is_held_up(unit: &UnitFacts<'_>, policy: &Policy) -> bool {
+    let waits = || {
+        unit.usage.waits.since().or(unit.usage.waits_remote.since()).is_some()
+            || unit.work.cpu_some.is_some_and(|some| some >= policy.cpu_starved_loader.wait_some.as_fraction())
+    };
+    match unit.engine {
+        Some(_) => unit.deviation.is_some() && matches!(unit.demand, Demand::Present { .. }),
+        None => (unit.trainer.steps() && !unit.trainer.late && !unit.trainer.evaluates) || waits(),
     }
 }
 
@@ -119,11 +133,12 @@ impl History {
     }
 
     /// Takes in the verdicts of a tick on units that worked or should have.
-    pub(crate) fn add(&mut self, units: &[UnitJudgement], facts: &[UnitFacts<'_>]) {
+    pub(crate) fn add(&mut self, units: &[UnitJudgement], facts: &[UnitFacts<'_>], policy: &Policy) {
         // Both are in the order of ids; a unit without a verdict is skipped.
         let mut facts = facts.iter();
         for unit in units {
-            let demand = facts.find(|facts| facts.id == unit.unit).map_or(Demand::Met, |facts| facts.demand);
+            let facts = facts.find(|facts| facts.id == unit.unit);
+            let demand = facts.map_or(Demand::Met, |facts| facts.demand);
             let measured = match unit.state {
                 State::Productive(_) | State::Starved(_) | State::Throttled => demand != Demand::Met,
                 // Nobody says whether it should have worked: a workload without an engine that waits is idle.
@@ -138,6 +153,8 @@ impl History {
                 State::Starved(cause) => cause != Cause::Unexplained,
                 state => state == State::Throttled,
             };
+            let lost = unit.weight.w.rest() >= policy.starved_clear;
+            course.told |= lost && !facts.is_some_and(|facts| is_held_up(facts, policy));
             if measured {
                 course.open.0 += unit.weight.w.as_fraction();
                 course.open.1 = course.open.1.saturating_add(1);

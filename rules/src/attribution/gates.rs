@@ -71,11 +71,11 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
     if saturation.points == 0 {
         return Err(reject(saturation.why));
     }
-    let ordered = policy.asks(Gate::Order);
+    let victim = victim_onset(view);
     // What is blamed already began in time when it was: that a queue comes to rest for a moment, or that something is added
     // to the loss, makes no consequence of it.
-    let asked = ordered && !view.blames(&object);
-    if let (Some(victim), Some(began), true) = (victim_onset(view), onset, asked) {
+    let blamed = view.blames(&object);
+    if let (Some(victim), Some(began), true) = (victim, onset, policy.asks(Gate::Order) && !blamed) {
         let slack = policy.block_ns.0.saturating_mul(u64::from(policy.order_slack_blocks));
         let slack = slack.saturating_add(blur(view.unit.deviation.as_ref(), policy).0);
         if began.0 > victim.0.saturating_add(slack) {
@@ -100,6 +100,8 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
             did.off
         ))));
     }
+    // Of what nobody knows the beginning, nobody knows the order.
+    let ordered = policy.asks(Gate::Order) && (blamed || (victim.is_some() && onset.is_some()));
     let did = compared.filter(|did| did.significant);
     let linked = link == Link::Proven;
     let gates = [
@@ -116,7 +118,7 @@ pub(crate) fn weigh(view: &View<'_>, candidate: Candidate) -> Result<Weighed, Re
     if view.tells {
         let mut show =
             |what, value, unit: Cow<'static, str>| evidence.push(Evidence::plain(what, &object, value, unit));
-        if let (Some(victim), Some(began)) = (victim_onset(view), onset)
+        if let (Some(victim), Some(began)) = (victim, onset)
             && began <= victim
         {
             show("began before its victim fell behind, by", victim.saturating_sub(began).as_secs_f64(), "s".into());

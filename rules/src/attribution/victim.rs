@@ -8,12 +8,23 @@ use crate::baseline::Deviation;
 use crate::rule::{View, cpu_starved_loader};
 use crate::{Cause, Evidence, Micro, Policy, Rejected};
 
-/// The first gate: the victim does worse than its own normal.
+/// The first gate of a cause that can be named: the victim does worse than its own normal, by far or for long.
 pub(crate) fn deviates(deviation: &Deviation, view: &View<'_>) -> bool {
-    far(deviation, view.policy)
+    far(deviation, view.policy) || lasts(deviation, view)
 }
 
-/// The same without a view.
+/// Under arrivals that come and go single blocks scatter too much to tell a fifth; that the change-point test has alarmed for a
+/// while and the last block is half as far off, tells it as well.
+fn lasts(deviation: &Deviation, view: &View<'_>) -> bool {
+    let policy = view.policy;
+    let age = deviation.onset.map(|onset| view.host.now.saturating_sub(onset));
+    deviation.alarm
+        && age.is_some_and(|age| age >= policy.deviation_lasts_ns)
+        && deviation.z >= policy.deviation_z / 2.0
+        && 1.0 - deviation.ratio() >= policy.starved_warn.as_fraction()
+}
+
+/// The same in a single block.
 pub(crate) fn far(deviation: &Deviation, policy: &Policy) -> bool {
     let effect = 1.0 - deviation.ratio();
     deviation.z >= policy.deviation_z && effect >= policy.starved_warn.as_fraction() && deviation.alarm

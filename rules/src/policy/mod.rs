@@ -44,6 +44,9 @@ pub struct Policy {
     pub starved_clear_ns: Nanos,
     /// Distance from the own median, in spreads, that counts as a deviation.
     pub deviation_z: f64,
+    /// An alarm of the change-point test that has lasted so long counts from half of that distance on, where a cause passes the
+    /// gates. A minute: twelve blocks, whose mean scatters a third as much as one of them.
+    pub deviation_lasts_ns: Nanos,
     /// CUSUM slack in spreads (k).
     pub cusum_slack: f64,
     /// CUSUM alarm level in spreads (h).
@@ -60,6 +63,9 @@ pub struct Policy {
     pub coupling_rho: f64,
     /// An Xid marks the GPU broken for so long after the last one.
     pub fault_hold_ns: Nanos,
+    /// So long a source that does not answer keeps up what is blamed on what it tells of. Collectors that hang are given up
+    /// and begun anew within minutes; what is not seen for longer is no longer known.
+    pub unread_holds_ns: Nanos,
 }
 rooms {
     attribution,
@@ -104,6 +110,7 @@ default {
     starved_for_ns: Nanos::from_secs(30),
     starved_clear_ns: Nanos::from_secs(60),
     deviation_z: 4.0,
+    deviation_lasts_ns: Nanos::from_secs(60),
     cusum_slack: 1.0,
     cusum_alarm: 12.0,
     disk_await_ratio: 1.5,
@@ -111,6 +118,7 @@ default {
     order_slack_blocks: 2,
     coupling_rho: 0.5,
     fault_hold_ns: Nanos::from_secs(60),
+    unread_holds_ns: Nanos::from_secs(300),
 }
 }
 

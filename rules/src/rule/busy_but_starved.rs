@@ -55,10 +55,13 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     if !(starved && busy && unit.wanted()) || unit.throttled {
         return Outcome::Silent;
     }
-    if !view.active && !attribution::deviates(deviation, view) {
+    let firm = view.active || attribution::far(deviation, view.policy);
+    if !firm && !attribution::deviates(deviation, view) {
         return Outcome::Silent;
     }
-    Outcome::Claim(claim(view, util))
+    let claim = claim(view, util);
+    // What single blocks do not show needs a cause that passes the gates.
+    if !firm && claim.cause == Some(Cause::Unexplained) { Outcome::Silent } else { Outcome::Claim(claim) }
 }
 
 fn claim(view: &View<'_>, util: f64) -> Claim {

@@ -70,7 +70,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     let since = load.full.0.unwrap_or(view.host.now);
     let queue = load.drain();
     let waiting = load.seconds.back().map_or(0, |second| second.waiting);
-    let first = before_deficit(view, since);
+    let first = before_deficit(view, load, since);
     let critical = queue.is_some_and(|queue| queue >= rule.drain_ns);
     let severity = match (first, critical) {
         (false, _) => Severity::Info,

@@ -89,7 +89,7 @@ type Words = (&'static str, alloc::string::String, alloc::vec::Vec<crate::Eviden
 
 fn speak(view: &View<'_>, engine: &Engine, load: &EngineLoad, (variant, summary, proof, pressure): Words) -> Outcome {
     let since = load.full.0.unwrap_or(view.host.now);
-    let first = before_deficit(view, since);
+    let first = before_deficit(view, load, since);
     Outcome::Claim(Claim {
         variant: Some(variant.into()),
         cause: if first { costs(view, Cause::Kv) } else { None },

@@ -24,6 +24,9 @@ thresholds! {
         /// with work done twice) for a queue that speeds up: chance moves a trace's arrivals by 1.5 at most, clients that ask
         /// again by 1.9 and more (chat of Azure and Mooncake, engine simulated).
         push: f64 = 1.7, 1.0..=100.0;
+        /// What a trouble that is over has left in the queue and the cache is its consequence until it has drained, for so long
+        /// at most: a quarter of an hour is more than drained in any trace (four minutes), and ends where arrivals keep it full.
+        backlog_ns: Nanos = Nanos::from_secs(900), Nanos(0)..=Nanos::from_secs(86_400);
         /// Share of the variance that a straight line through the logarithm must explain for it, more than through the queue
         /// itself (.97 to .99 with clients that ask again after 30 s).
         log_fit: f64 = 0.95, 0.0..=1.0;
@@ -40,7 +43,7 @@ pub(super) const TEXT: Text = Text {
               growth_share, in the second minute too (half of the whole slope), more comes than finishes, and the queue takes longer than drain_ns. accelerating: the slope of the \
               second minute is twice the first's, the logarithm is the straighter line (log_fit), and arrivals grew by push, or finished \
               requests fell by it while requests are preempted or swapped (preemption_thrash.rate, .swapped); else linear. mrqi: accelerating with a full KV cache. Ends after clear_ns without growth.",
-    silent: "A rush that is served in time, and a queue that grows because the engine was slowed down (told as information).",
+    silent: "A rush that is served in time, and a queue that grows because the engine was slowed down, or that this has left behind, until it has drained or for backlog_ns (told as information).",
     advice: "linear: add a replica or shed load. accelerating: stop the retries first (back-off, admission limit), capacity does \
              not catch up with them.",
     blind: "Whether a request is a client's second try: the page counts both, and a demand that itself grows by push within a minute \
@@ -79,7 +82,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         (true, false) => "accelerating",
         (false, _) => "linear",
     };
-    let first = before_deficit(view, since);
+    let first = before_deficit(view, load, since);
     let severity = match (first, load.accelerating) {
         (false, _) => Severity::Info,
         (true, true) => Severity::Critical,
@@ -114,8 +117,8 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         variant: Some(variant.into()),
         summary: format!(
             "{waiting} requests wait, {} more every second{}",
-            Micro::from_f64(slope),
-            if load.accelerating { ", faster and faster" } else { "" }
+            Micro::from_f64(if load.accelerating { signed(trend.halves.1) } else { slope }),
+            if load.accelerating { " of the last minute, faster and faster" } else { "" }
         ),
         evidence: proof,
         rejected,

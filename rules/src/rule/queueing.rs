@@ -40,11 +40,13 @@ pub(super) fn fresh<'a>(view: &View<'a>) -> Result<(&'a Engine, &'a EngineLoad),
 }
 
 /// Whether trouble that begins at an instant may be what slows the unit down. What began later than the unit's own
-/// deficit is its consequence: an engine that is starved fills its cache and its queue. What is blamed already began in
-/// time when it was: that a cache has room for a moment and fills again makes no consequence of it.
-pub(super) fn before_deficit(view: &View<'_>, since: Nanos) -> bool {
+/// deficit is its consequence: an engine that is starved fills its cache and its queue, and what it leaves there has to be
+/// worked off when it is well again. What is blamed already began in time when it was: that a cache has room for a moment and
+/// fills again makes no consequence of it.
+pub(super) fn before_deficit(view: &View<'_>, load: &EngineLoad, since: Nanos) -> bool {
     let slack = view.policy.block_ns.0.saturating_mul(u64::from(view.policy.order_slack_blocks));
-    view.active || view.unit.deficit_since.is_none_or(|deficit| since.0 <= deficit.0.saturating_add(slack))
+    let in_time = || view.unit.deficit_since.is_none_or(|deficit| since.0 <= deficit.0.saturating_add(slack));
+    view.active || (load.backlog.is_none() && in_time())
 }
 
 /// A claim about an engine, to be filled in.

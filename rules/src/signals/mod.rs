@@ -82,6 +82,9 @@ pub(crate) struct Signals {
 pub(crate) struct Suspect {
     /// Engines with a bad or unjudged workload.
     pub(crate) engines: BTreeSet<String>,
+    /// Engines that something other than their load slows down, by what is confirmed, and since when.
+    #[serde(default)]
+    pub(crate) slowed: BTreeMap<String, Nanos>,
     /// Disks under a sync, or under an active finding.
     pub(crate) disks: BTreeSet<String>,
     /// Arrays likewise.
@@ -216,7 +219,7 @@ impl Signals {
             steps.close(start, suspect.lesson(url), policy);
         }
         for (url, load) in &mut self.load {
-            load.close(start, !suspect.engines.contains(url), policy);
+            load.close(start, !suspect.engines.contains(url), suspect.slowed.get(url).copied(), policy);
         }
         for (name, disk) in &mut self.disks {
             disk.close(start, !suspect.disks.contains(name), policy);

@@ -23,7 +23,7 @@ pub(crate) fn settle<'a>(
     facts: impl Iterator<Item = (&'a UnitFacts<'a>, Option<&'a Active>, Option<Cause>, Vec<Share<'a>>)>,
     window: &Window,
     units: &mut Units,
-    now: Now,
+    now: Now<'_>,
     policy: &Policy,
 ) -> Vec<UnitJudgement> {
     let gpus = window.value(Source::Gpu, |tick| &tick.gpu);
@@ -72,7 +72,7 @@ fn state(
     facts: &UnitFacts<'_>,
     (blame, borrowed): (Option<&Active>, Option<Cause>),
     gpus: &Reading<&Gpus>,
-    now: Now,
+    now: Now<'_>,
     policy: &Policy,
 ) -> State {
     let recovered = facts.weight.w.rest() < policy.starved_clear;

@@ -103,6 +103,18 @@ pub(crate) struct EngineLoad {
     slots: Option<u64>,
     #[serde(default)]
     pub(crate) lately: Lately,
+    #[serde(default)]
+    pub(crate) backlog: Option<Backlog>,
+}
+
+/// What something that slowed the engine down has left in its queue and cache.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Backlog {
+    /// Requests that waited before.
+    waiting: u32,
+    /// It has been over since.
+    #[serde(rename = "over_since_ns")]
+    over: Option<Nanos>,
 }
 
 /// What rules ask of the last stretch for each GPU of the engine: worked out once per page. None while less than half of
@@ -211,8 +223,10 @@ impl EngineLoad {
     }
 
     /// Ends a block: what need not be known every second is worked out here.
-    pub(crate) fn close(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
+    /// `slowed`: since when something other than its load has slowed it down, while it does.
+    pub(crate) fn close(&mut self, start: Nanos, healthy: bool, slowed: Option<Nanos>, policy: &Policy) {
         self.limit(healthy);
+        self.remember(start, slowed, policy);
         let room = crate::serving::room(self, policy);
         self.roomy.mark(room.is_some_and(|room| room.usable > policy.headroom_breach.spare * room.needed), start);
         self.latencies.close(start, healthy, policy);
@@ -223,6 +237,21 @@ impl EngineLoad {
         self.growing.mark(growing, start);
         let faster = self.trend.as_ref().is_some_and(|trend| trend.accelerates);
         self.accelerating = growing && (self.accelerating || faster);
+    }
+
+    /// Until the queue was as short as before the trouble for a minute, and the cache had room, both are what it left, for a
+    /// while.
+    fn remember(&mut self, now: Nanos, slowed: Option<Nanos>, policy: &Policy) {
+        if let Some(since) = slowed {
+            let before = || self.seconds.iter().rfind(|second| second.at <= since).map_or(0, |second| second.waiting);
+            let waiting = self.backlog.map_or_else(before, |backlog| backlog.waiting);
+            self.backlog = Some(Backlog { waiting, over: None });
+        }
+        let Some(Backlog { waiting, over }) = self.backlog.filter(|_| slowed.is_none()) else { return };
+        let since = over.unwrap_or(now);
+        let drained = self.share(MINUTE, |second| second.waiting > waiting || second.is_full(policy)) == Some(Part(0));
+        let old = now.saturating_sub(since) >= policy.queue_instability.backlog_ns;
+        self.backlog = (!drained && !old).then_some(Backlog { waiting, over: Some(since) });
     }
 
     /// Another agent goes on: own normals stay, and whose they are, so that an update in the meantime is one.
