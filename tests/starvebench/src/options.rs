@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 pub(crate) const USAGE: &str =
     "usage: starvebench [--seeds N] [--half tune|score] [--only PATTERN] [--file PATH.scn ...] [--weeks N]
-                   [--no-ablate] [--json] [--misses FILE]
+                   [--first-week N] [--no-ablate] [--json] [--misses FILE]
 --seeds N    seeds of each variant (12); even ones are for tuning thresholds, odd ones score
 --half       which half is scored (score)
---only       variants whose name contains this, and no soak; no floor is checked
+--only       variants whose name contains this (`none`: none), and no soak unless --weeks says so; no floor is checked
 --file       scenario files of your own, scored on top (docs/scenarios.md)
 --weeks N    GPU-weeks of the healthy soak (20); 0 leaves it out
+--first-week the GPU-week at which the soak begins (0): a long one can be played in parts
 --no-ablate  leaves out the ablations
 --misses     also writes every miss and false alert to a file";
 
@@ -40,6 +41,7 @@ pub(crate) struct Options {
     pub(crate) only: Option<String>,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) weeks: u64,
+    pub(crate) first_week: u64,
     pub(crate) ablate: bool,
     pub(crate) json: bool,
     pub(crate) misses: Option<PathBuf>,
@@ -53,17 +55,19 @@ impl Options {
             only: None,
             files: Vec::new(),
             weeks: 20,
+            first_week: 0,
             ablate: true,
             json: false,
             misses: None,
         };
-        let mut args = args.peekable();
+        let (mut args, mut weeks) = (args.peekable(), None);
         while let Some(flag) = args.next() {
             match flag.as_str() {
                 "--json" => options.json = true,
                 "--no-ablate" => options.ablate = false,
                 "--seeds" => options.seeds = number(&flag, args.next())?.max(2),
-                "--weeks" => options.weeks = number(&flag, args.next())?,
+                "--weeks" => weeks = Some(number(&flag, args.next())?),
+                "--first-week" => options.first_week = number(&flag, args.next())?,
                 "--half" => {
                     options.half = match args.next().as_deref() {
                         Some("tune") => Half::Tune,
@@ -82,9 +86,7 @@ impl Options {
                 _ => return Err(format!("{flag} is not understood\n{USAGE}")),
             }
         }
-        if options.only.is_some() {
-            options.weeks = 0;
-        }
+        options.weeks = weeks.unwrap_or(if options.only.is_some() { 0 } else { options.weeks });
         Ok(options)
     }
 

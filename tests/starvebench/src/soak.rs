@@ -41,7 +41,8 @@ pub(crate) fn run(options: &Options, recorded: &Recorded) -> Result<Soak, String
         return Err("tests/starvebench/soak holds no templates".into());
     }
     // A day of eight GPUs is eight sevenths of a GPU-week.
-    let jobs: Vec<u64> = (0..(options.weeks * 7).div_ceil(8)).collect();
+    let day = |week: u64| (week * 7).div_ceil(8);
+    let jobs: Vec<u64> = (day(options.first_week)..day(options.first_week + options.weeks)).collect();
     let policy = play::policy(&[])?;
     let parts = pool::map(&jobs, |seed| {
         let at = usize::try_from(*seed).unwrap_or(0) % days.len();
