@@ -25,7 +25,8 @@ pub struct Cost {
     pub ahead_millionths: Option<u64>,
 }
 
-/// The prices of the victims, from the least to the most; none where one of them has none.
+/// The prices of the victims, from the least to the most; none where one of them has none, and none in two currencies:
+/// what is lost is one sum of time, and nobody has said how much of it is in which (a config refuses such a list).
 fn span(finding: &Finding, units: &[UnitJudgement], list: &[PriceRule], now: Nanos) -> Option<(Span, String)> {
     let mut span: Option<(Span, String)> = None;
     for victim in &finding.victims {
@@ -38,7 +39,11 @@ fn span(finding: &Finding, units: &[UnitJudgement], list: &[PriceRule], now: Nan
             WeightSource::Util => return None,
         };
         let price = rule.per_gpu_hour;
-        let (so_far, _) = span.get_or_insert_with(|| (Span { least: price, most: price, firm }, rule.currency.clone()));
+        let (so_far, currency) =
+            span.get_or_insert_with(|| (Span { least: price, most: price, firm }, rule.currency.clone()));
+        if *currency != rule.currency {
+            return None;
+        }
         so_far.least = so_far.least.min(price);
         so_far.most = so_far.most.max(price);
         so_far.firm &= firm;
@@ -115,4 +120,69 @@ pub fn money(millionths: u64) -> String {
     }
     let cents = millionths / 10_000;
     format!("{}.{:02}", cents / 100, cents % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuprod_rules::{Class, Part, Severity, State, UnitId, Weight};
+
+    use super::*;
+    use crate::prices::Price;
+
+    fn unit(id: &str, class: Class) -> UnitJudgement {
+        UnitJudgement {
+            unit: UnitId(id.into()),
+            gpu: None,
+            index: None,
+            slices: 1,
+            slices_whole: 1,
+            state: State::Idle,
+            since: Nanos(0),
+            weight: Weight { w: Part::ONE, source: WeightSource::Tokens },
+            split: Vec::new(),
+            cumulative: true,
+            class,
+            class_inferred: false,
+            tenant: None,
+            tenants: Vec::new(),
+            model: None,
+            external: Vec::new(),
+            meter: None,
+        }
+    }
+
+    #[test]
+    fn no_sum_is_made_of_two_currencies() {
+        let units = [unit("a", Class::Serving), unit("b", Class::Batch)];
+        let line = |class, currency: &str| PriceRule {
+            class: Some(class),
+            currency: currency.to_owned(),
+            ..PriceRule::flat(Price(2_000_000))
+        };
+        let finding = Finding {
+            rule: RuleId::IoStall,
+            variant: None,
+            severity: Severity::Warn,
+            subject: "nvme0n1".into(),
+            victims: units.iter().map(|unit| unit.unit.clone()).collect(),
+            onset: Nanos(0),
+            since: Nanos(0),
+            since_realtime: Nanos(0),
+            confidence: Part::ONE,
+            cause: None,
+            summary: String::new(),
+            evidence: Vec::new(),
+            rejected: Vec::new(),
+            lost: Nanos::from_secs(3_600),
+            also: Vec::new(),
+            advice: String::new(),
+            holders: Vec::new(),
+        };
+        let cost = |currency| {
+            let list = [line(Class::Serving, "USD"), line(Class::Batch, currency)];
+            of(&finding, &units, &list, Nanos(0)).map(|cost| (cost.most_millionths, cost.currency))
+        };
+        assert_eq!(cost("USD"), Some((2_000_000, "USD".to_owned())));
+        assert_eq!(cost("EUR"), None);
+    }
 }

@@ -113,8 +113,9 @@ impl Fit {
             For::Batch => Class::Batch,
             For::Serving => Class::Serving,
         };
-        let standing = judgement.node.fit_for(class).filter(|_| by == By::Agent);
-        let mut reasons = standing.map_or_else(|| now(frame, class), |standing| standing.reasons.clone());
+        let judged = judgement.node.fit_for(class);
+        let standing = judged.filter(|_| by == By::Agent);
+        let mut reasons = judged.map_or_else(|| now(frame, class), |judged| judged.reasons.clone());
         if judgement.units.is_empty() {
             for reason in reasons.iter_mut().filter(|reason| reason.verdict == Verdict::CannotTell) {
                 reason.says = check::no_gpu(frame);
@@ -214,7 +215,8 @@ impl Fit {
     }
 }
 
-/// What speaks against the node now.
+/// What speaks against the node now, by the frame of an agent that has not judged it: without what only a judge knows,
+/// which is what was there before and is not any more.
 fn now(frame: &Frame<'_>, class: Class) -> Vec<Reason> {
     let judgement = frame.judgement.as_ref();
     let seen = Seen {

@@ -10,9 +10,13 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::config::instant;
+use crate::text::clip;
 
 /// Nanoseconds of an hour.
 const HOUR_NS: u128 = 3_600_000_000_000;
+
+/// Largest price of an hour, in whole units of any currency.
+const MOST: u64 = 1_000_000_000;
 
 /// Money per GPU-hour, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,9 +34,11 @@ impl Price {
         if whole.is_empty() || rest.len() > 6 || !digits(whole) || !digits(rest) {
             return Err(wrong());
         }
-        let whole = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(1_000_000));
-        let rest = format!("{rest:0<6}").parse::<u64>().ok();
-        whole.zip(rest).and_then(|(whole, rest)| whole.checked_add(rest)).map(Self).ok_or_else(wrong)
+        // Digits alone: what is no u64 is too large.
+        let whole = whole.parse::<u64>().ok().filter(|whole| *whole < MOST);
+        let whole = whole.ok_or_else(|| format!("a price must be below {MOST} an hour, not {text}"))?;
+        let rest = format!("{rest:0<6}").parse::<u64>().map_err(|_| wrong())?;
+        Ok(Self(whole * 1_000_000 + rest))
     }
 
     /// Of so much GPU time, in millionths x nanoseconds per hour: sums of it are exact.
@@ -86,7 +92,7 @@ pub struct PriceRule {
 /// A number as it stands in the file; the shortest text of a float is what was written.
 fn written<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Price, D::Error> {
     let number = f64::deserialize(deserializer)?;
-    Price::parse(&number.to_string()).map_err(de::Error::custom)
+    Price::parse(&number.to_string()).map_err(|what| de::Error::custom(format!("per_gpu_hour: {}", clip(&what, 120))))
 }
 
 impl PriceRule {

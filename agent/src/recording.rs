@@ -60,6 +60,20 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// What is wrong with a file.
+    #[error("read {}", path.display())]
+    Of {
+        /// Which file.
+        path: PathBuf,
+        /// What.
+        source: Box<Error>,
+    },
+    /// Nothing stands in it.
+    #[error("it is empty: its writer was killed before the first line, or nothing was copied")]
+    Empty,
+    /// It is cut off in its first line.
+    #[error("it is torn within the first line: nothing of it can be read")]
+    NoHeader,
     /// Its first line is no header.
     #[error("not a gpuprod recording: the first line is no header with \"format\":\"{FORMAT}\"")]
     NotARecording,
@@ -95,6 +109,17 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+}
+
+impl Error {
+    /// Without the file's name, for who says it already.
+    #[must_use]
+    pub fn bare(self) -> Self {
+        match self {
+            Self::Of { source, .. } => *source,
+            other => other,
+        }
+    }
 }
 
 /// Writes a recording.
@@ -175,10 +200,10 @@ impl Recording {
     /// Opens a file.
     ///
     /// # Errors
-    /// When it cannot be opened, is no recording or a newer one.
+    /// When it cannot be opened, is no recording or a newer one; with its name.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
-        Self::read(file)
+        Self::read(file).map_err(|source| Error::Of { path: path.to_owned(), source: Box::new(source) })
     }
 
     /// Reads from anything, compressed or not.
@@ -189,7 +214,8 @@ impl Recording {
         let unreadable = |source| Error::Read { line: 0, source };
         let mut input = BufReader::with_capacity(1 << 16, input);
         let magic = input.fill_buf().map_err(unreadable)?;
-        let input: Box<dyn BufRead + Send> = if magic.starts_with(&ZSTD_MAGIC) {
+        let (empty, packed) = (magic.is_empty(), magic.starts_with(&ZSTD_MAGIC));
+        let input: Box<dyn BufRead + Send> = if packed {
             let mut stream = zstd::stream::read::Decoder::with_buffer(input).map_err(unreadable)?;
             stream.window_log_max(WINDOW_LOG).map_err(unreadable)?;
             Box::new(BufReader::with_capacity(1 << 16, stream))
@@ -200,6 +226,8 @@ impl Recording {
             Self { input, header: Header::new(Nanos(0), ""), lines: 0, buffer: Vec::new(), torn: None, ended: false };
         match recording.line()? {
             Line::Whole => {}
+            Line::End if empty => return Err(Error::Empty),
+            Line::Torn(_) | Line::End if packed => return Err(Error::NoHeader),
             Line::Torn(_) | Line::End => return Err(Error::NotARecording),
         }
         recording.header = header(&recording.buffer)?;

@@ -169,7 +169,7 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
             let (report, torn) = replay::priced(recording, policy.unwrap_or_default(), &prices)
                 .with_context(|| format!("replay {}", file.display()))?;
             if let Some(note) = torn {
-                writeln!(err, "note: {note}")?;
+                writeln!(err, "note: {}: {note}", text::clean(&file.display().to_string()))?;
             }
             print(out, json, &report, replay::page)?;
         }

@@ -247,7 +247,14 @@ fn what_is_recorded_is_replayed_to_the_same_bytes() {
     fs::File::options().write(true).open(&file).unwrap().set_len(whole - 10).unwrap();
     let torn = run(&scratch, &["replay", &file]);
     assert_eq!(torn.status.code(), Some(0));
-    assert!(text(&torn.stderr).contains("torn after line"), "{}", text(&torn.stderr));
+    let note = format!("note: {file}: the recording is torn after line");
+    assert!(text(&torn.stderr).contains(&note), "{}", text(&torn.stderr));
+    fs::File::options().write(true).open(&file).unwrap().set_len(0).unwrap();
+    for args in [&["replay", &file][..], &["top", "--once", "--replay", &file]] {
+        let empty = run(&scratch, args);
+        assert_eq!(empty.status.code(), Some(1), "{args:?}");
+        assert!(text(&empty.stderr).contains(&format!("{file}: it is empty")), "{args:?}: {}", text(&empty.stderr));
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `gpuprod selftest`: every built-in fault fires, and the page arrives.
 
+use std::time::{Duration, Instant};
+
 use gpuprod_rules::RULES;
 use serde_json::Value;
 
@@ -36,8 +38,13 @@ fn every_built_in_fault_fires_and_its_page_arrives() {
 
 #[test]
 fn in_real_time_it_takes_as_long_as_it_takes() {
-    let (report, fine) = told(&["--only", "gpu_fault", "--real-time"]);
+    let begun = Instant::now();
+    // A call that does not come back is told after ten seconds: of a fault that is seen at once nothing would be shown.
+    let (report, fine) = told(&["--only", "telemetry_degraded", "--real-time"]);
+    let wall = begun.elapsed();
     let line = &report["rules"][0];
     assert!(fine && line["real_time"] == true && line["fired"] == true, "{report:#}");
-    assert!(line["found_ns"].as_u64().unwrap() <= 5_000_000_000, "{line:#}");
+    let found = line["found_ns"].as_u64().unwrap();
+    assert!((9_000_000_000..=20_000_000_000).contains(&found), "{line:#}");
+    assert!(wall >= Duration::from_nanos(found), "{wall:?}, {line:#}");
 }

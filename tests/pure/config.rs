@@ -28,7 +28,50 @@ fn every_kind_of_mistake_has_its_place() {
         ("sampling:\n  period: 10\n", (2, 11), "\"10\" is not a duration"),
         ("sampling:\n\tperiod: 10s\n", (2, 2), "tab"),
         ("http: {listen: here}\n", (1, 16), "socket address"),
-        ("http: {}\nhttp: {}\n", (2, 1), "duplicate"),
+        ("http: {}\nhttp: {}\n", (2, 1), "duplicate key `http`"),
+        ("http: {}\n---\nhttp: {}\n", (3, 1), "a second YAML document"),
+        ("http: 5\n", (1, 7), "http must be a map of keys (`key: value`), not 5"),
+        ("engines: http://a\n", (1, 10), "engines must be a list"),
+        ("http: {enabled: maybe}\n", (1, 17), "http.enabled must be true or false, not maybe"),
+        ("hello world\n", (1, 1), "a config must be a map of keys"),
+        (
+            "alerts:\n  max_pages_per_hour: -1\n",
+            (2, 23),
+            "alerts.max_pages_per_hour must be a whole number from 0 to 4294967295, not -1",
+        ),
+        (
+            "rules:\n  kv_bytes:\n  - {model: a, per_token: x}\n",
+            (3, 27),
+            "rules.kv_bytes.per_token must be a whole number from 0 to 18446744073709551615, not x",
+        ),
+        (
+            "rules: {policy: {starved_critical: 99999999999}}\n",
+            (1, 36),
+            "rules.policy.starved_critical must be at most 1000000, not 99999999999",
+        ),
+        (
+            "rules:\n  policy:\n    squatter: {for_ns: -1}\n",
+            (3, 24),
+            "rules.policy.squatter.for_ns must lie between 0 and 3600000000000 and be at least 1000000000 (1 s), not -1",
+        ),
+        (
+            "rules: {policy: {deviation_z: much}}\n",
+            (1, 31),
+            "rules.policy.deviation_z must lie between 0 and 1000, not much",
+        ),
+        (
+            "prices: [{per_gpu_hour: 1e30, currency: USD}]\n",
+            (1, 25),
+            "per_gpu_hour: a price must be below 1000000000 an hour",
+        ),
+        ("rules: {allocations: [{gpu: '0', owner: \"a\x1b[2J\"}]}\n", (1, 43), "the control character 0x1b"),
+        ("\u{fffd}\u{1}ELF\n", (1, 1), "a byte that is no UTF-8: the file is no plain text"),
+        (
+            "rules: {policy: {starved_clear: }}\n",
+            (1, 31),
+            "rules.policy.starved_clear must be below starved_warn, not nothing",
+        ),
+        ("labels: [a]\n", (1, 9), "labels must be a map of keys (`key: value`), not a list"),
         ("logging: {}\n", (1, 1), "does not have yet"),
         ("tenants: {by: team}\n", (1, 15), "words here: auto, account"),
         ("classes: [{partition: p, class: servng}]\n", (1, 33), "did you mean `serving`?"),
@@ -52,7 +95,7 @@ fn every_kind_of_mistake_has_its_place() {
 #[test]
 fn values_that_cannot_work_are_refused() {
     for (text, says) in [
-        ("sampling: {period: 1ms}", "sampling.period"),
+        ("sampling: {period: 1ms}", "sampling.period must lie between 100ms and 60s, not 1ms"),
         ("sampling: {deadline: 2s}", "sampling.deadline"),
         ("sampling: {deadline: 0s}", "sampling.deadline"),
         ("engines: [localhost:8000]", "http://"),
@@ -65,6 +108,23 @@ fn values_that_cannot_work_are_refused() {
         ("rules: {kv_bytes: [{model: a, per_token: 0}]}", "rules.kv_bytes: each needs a model"),
         ("rules: {shapes: [{name: a, gpu_milli: 1}, {name: a, gpu_milli: 2}]}", "of its own"),
         ("rules: {allocations: [{owner: x}]}", "rules.allocations: gpu"),
+        ("rules: {allocations: [{gpu: '99999999999'}]}", "an index from 0 to 255, not \"99999999999\""),
+        (
+            "rules: {allocations: [{gpu: '0', owner: a}, {gpu: '0', owner: b}]}",
+            "rules.allocations: gpu 0 must have one owner, not \"a\" and \"b\"",
+        ),
+        ("rules: {allocations: [{gpu: '0', owner: \"a\\e[2J\"}]}", "rules.allocations.1.owner must have no control"),
+        ("rules: {kv_bytes: [{model: \"a\\e\", per_token: 1}]}", "rules.kv_bytes.1.model must have no control"),
+        ("prices: [{model: \"a\\e\", per_gpu_hour: 1, currency: USD}]", "prices.1.model must have no control"),
+        ("rules: {policy: {deviation_z: 1e308}}", "rules.policy.deviation_z must lie between 0 and 1000, not 1e+308"),
+        ("rules: {policy: {coupling_rho: 1.5}}", "rules.policy.coupling_rho must lie between 0 and 1, not 1.5"),
+        ("rules: {policy: {order_slack_blocks: 121}}", "rules.policy.order_slack_blocks must be at most 120"),
+        (
+            "rules: {policy: {starved_for_ns: 0}}",
+            "rules.policy.starved_for_ns must be at least 1000000000 (1 s), not 0",
+        ),
+        ("rules: {policy: {squatter: {for_ns: 0}}}", "rules.policy.squatter.for_ns must be at least 1000000000"),
+        ("rules: {policy: {squatter: {spin_for_ns: 0}}}", "rules.policy.squatter.spin_for_ns must be at least"),
         ("classes: [{class: batch}]", "classes, line 1: name at least one"),
         ("prices: [{per_gpu_hour: 1, currency: ''}]", "prices, line 1: currency"),
         (
@@ -117,12 +177,28 @@ fn a_message_shows_no_password_and_moves_no_cursor() {
         "otlp: {headers: Bearer s3cret}",
         "otlp:\n  headers:\n    x-key: [s3cret]\n",
         "otlp:\n  headerz:\n    authorization: s3cret\n",
+        "otlp:\n  api_token: s3cret\n",
+        "http:\n  listen: {token: s3cret}\n",
+        "http:\n  enabled: {x-auth-token: s3cret}\n",
     ] {
         assert!(!error(text).1.contains("s3cret"), "{}", error(text).1);
     }
     let shown = error("\"\\e[2Jlisten\": 1\n").1;
     assert!(shown.contains("?[2Jlisten"), "{shown:?}");
     assert!(!shown.contains('\x1b'), "{shown:?}");
+}
+
+#[test]
+fn what_a_class_is_called_without_a_name_is_not_offered() {
+    let shown = error("classes: [{partition: p, class: best}]\n").1;
+    assert!(shown.contains("serving, batch, spot, dev") && !shown.contains("unspecified"), "{shown}");
+}
+
+#[test]
+fn the_rules_stand_in_one_order() {
+    let help = keys().into_iter().find(|key| key.key == "rules.modes").unwrap().help;
+    let names: Vec<&str> = gpuprod_rules::RULES.iter().map(|rule| rule.id.as_str()).collect();
+    assert!(help.contains(&names.join(", ")), "{help}");
 }
 
 #[test]

@@ -96,6 +96,9 @@ fn a_port_that_lost_its_link_degrades() {
     let fit = fit(340);
     assert_eq!((fit.verdict, fit.reasons[0].says.as_str()), (Verdict::Degraded, "port mlx5_0 has lost its link"));
     assert_eq!(fit.reasons.len(), 1);
+    // Who looks alone has judged by the same rules: what turned while it looked is told, too.
+    let alone = Fit::of(&at("fabric_dark_port.scn", 340), By::Alone, For::Batch);
+    assert_eq!((alone.verdict, alone.reasons[0].says.as_str()), (Verdict::Degraded, "port mlx5_0 has lost its link"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Recordings: what is written is read back; a torn, damaged, newer or crafted file is told apart and bounded.
 
 use std::io::{Cursor, Write};
+use std::path::Path;
 
 use gpuprod::recording::{Error, Header, LINE_CAP, Recording, Writer};
 use gpuprod_snapshot::units::Nanos;
@@ -67,7 +68,9 @@ fn a_file_cut_anywhere_gives_every_tick_that_was_flushed() {
                 most = most.max(ticks.len());
             }
             // Cut inside the header.
-            Err(Error::NotARecording | Error::Read { line: 0, .. }) => assert_eq!(most, 0, "cut at {length}"),
+            Err(Error::NotARecording | Error::Empty | Error::NoHeader | Error::Read { line: 0, .. }) => {
+                assert_eq!(most, 0, "cut at {length}")
+            }
             Err(error) => panic!("cut at {length}: {error}"),
         }
     }
@@ -84,9 +87,35 @@ fn a_newer_schema_is_refused_by_name() {
 
 #[test]
 fn what_is_no_recording_says_so() {
-    for text in ["", "\n", "{}\n", "{\"format\":\"other\",\"schema\":1}\n", "hello\n", "[1,2]\n"] {
+    assert!(matches!(read(Vec::new()), Err(Error::Empty)));
+    for text in ["\n", "{}\n", "{\"format\":\"other\",\"schema\":1}\n", "hello\n", "[1,2]\n"] {
         assert!(matches!(read(text.into()), Err(Error::NotARecording)), "{text:?}");
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let dir = std::env::temp_dir().join(format!("gpuprod-recording-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("cut.ticks");
+    for bytes in [&b""[..], b"abc", &recorded(1)[..20]] {
+        std::fs::write(&path, bytes).unwrap();
+        let Err(error) = Recording::open(&path) else { panic!("{bytes:?} was opened") };
+        assert!(error.to_string().contains("cut.ticks"), "{error}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_simulated_recording_carries_its_checksum_too() {
+    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/scenarios/notebook_pause.scn");
+    let path = std::env::temp_dir().join(format!("gpuprod-sim-{}.ticks", std::process::id()));
+    gpuprod_sim::write_recording(&gpuprod_sim::load(&scenario).unwrap(), &path).unwrap();
+    let written = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // RFC 8878, 3.1.1.1: the frame header's descriptor follows the magic number; its bit 2 says that a checksum ends it.
+    assert_eq!(written[4] & 4, 4);
+    assert_eq!(recorded(1)[4] & 4, 4);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use gpuprod_collectors::CollectError;
 use serde_saphyr::Error as Yaml;
 
-use crate::text::{clean, printable};
+use super::{place, sane};
+use crate::text::{clean, clip, printable};
 
 /// Sections of rooms that this version does not have yet: their names are taken.
 const RESERVED: &[&str] = &["logging"];
@@ -34,17 +35,35 @@ impl Error {
         Self::plain(path, format!("cannot be read: {why}"))
     }
 
+    /// What is no text: bytes that are not UTF-8, and control characters that no editor writes.
+    pub(super) fn no_text(path: &Path, text: &str) -> Option<Self> {
+        let odd = |c: char| c == char::REPLACEMENT_CHARACTER || c.is_control() && !matches!(c, '\t' | '\r' | '\n');
+        let (number, line) = text.lines().enumerate().find(|(_, line)| line.contains(odd))?;
+        let (column, c) = line.chars().enumerate().find(|(_, c)| odd(*c))?;
+        let found = match c {
+            char::REPLACEMENT_CHARACTER => "a byte that is no UTF-8".to_owned(),
+            c => format!("the control character {:#04x}", u32::from(c)),
+        };
+        let from_one = |place: usize| u64::try_from(place + 1).unwrap_or(u64::MAX);
+        Some(Self {
+            path: path.to_owned(),
+            at: Some((from_one(number), from_one(column))),
+            what: format!("here stands {found}: the file is no plain text, and a config is YAML"),
+            line: None,
+            hint: Some(BEGIN.to_owned()),
+        })
+    }
+
     pub(super) fn yaml(path: &Path, text: &str, error: &Yaml) -> Self {
         let at = error.location().map(|at| (at.line(), at.column())).filter(|(line, _)| *line > 0);
-        let (mut what, hint) = describe(error.without_snippet());
         let number = at.and_then(|(line, _)| usize::try_from(line).ok()).and_then(|line| line.checked_sub(1));
-        let hidden = number.is_some_and(|number| is_secret(text, number));
-        if hidden && hint.is_none() {
-            "wrong below `headers`, which is a map of name to text (the line may hold a secret and is not shown)"
-                .clone_into(&mut what);
+        let secret = number.and_then(|number| secret(text, number));
+        let (mut what, hint) = describe(error.without_snippet(), text, at);
+        if let (Some(secret), None) = (secret, &hint) {
+            secret.clone_into(&mut what);
         }
         let line = number
-            .filter(|_| !hidden)
+            .filter(|_| secret.is_none())
             .and_then(|number| text.lines().nth(number))
             .map(|line| printable(&line.replace('\t', " ")).chars().take(160).collect());
         Self { path: path.to_owned(), at, what, line, hint }
@@ -57,30 +76,81 @@ impl Error {
     }
 }
 
-/// Words of lines that may hold a secret.
-const SECRET: &[&str] = &["header", "authorization", "bearer", "token", "password", "api-key", "apikey"];
+/// How to begin.
+const BEGIN: &str = "`gpuprod config default` prints a file to begin with";
+/// What a key or a word is that has a secret beside it: all of it, or its last part (`api_token`).
+const SECRET: &[&str] = &["authorization", "bearer", "token", "password", "secret", "api-key", "api_key", "apikey"];
+/// Keys of ours that end like a secret and are none.
+const NO_SECRET: &[&str] = &["per_token"];
 
-/// Whether a line may hold a secret: by its own words, or because it hangs on a line `headers`.
-fn is_secret(text: &str, number: usize) -> bool {
-    let own = text.lines().nth(number).unwrap_or("").to_lowercase();
-    if SECRET.iter().any(|word| own.contains(word)) {
-        return true;
+/// What is said of a line that may hold a secret, by its own words or because it hangs on a key `headers`.
+fn secret(text: &str, number: usize) -> Option<&'static str> {
+    const HEADERS: &str =
+        "wrong below `headers`, which is a map of name to text (the line may hold a secret and is not shown)";
+    const OTHER: &str = "wrong value (the line may hold a secret and is not shown)";
+    let headers = |word: &str| word.to_lowercase().starts_with("header");
+    let own = text.lines().nth(number).unwrap_or("");
+    let mut words = own.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '-'));
+    let column = u64::try_from(own.chars().count() + 1).unwrap_or(u64::MAX);
+    let line = u64::try_from(number + 1).unwrap_or(u64::MAX);
+    if words.clone().chain(place::path(text, (line, column))).any(headers) {
+        return Some(HEADERS);
     }
-    let lines: Vec<&str> = text.lines().take(number + 1).collect();
-    let indent = |line: &str| line.len() - line.trim_start().len();
-    let mut inner = usize::MAX;
-    for line in lines.iter().rev().filter(|line| !line.trim().is_empty()) {
-        if inner == usize::MAX || indent(line) < inner {
-            inner = indent(line);
-            if line.contains("headers") {
-                return true;
-            }
-        }
-    }
-    false
+    let secret = |word: &str| {
+        let word = word.to_lowercase();
+        let ends =
+            |secret: &&str| word.strip_suffix(secret).is_some_and(|rest| rest.is_empty() || rest.ends_with(['_', '-']));
+        !NO_SECRET.contains(&word.as_str()) && SECRET.iter().any(ends)
+    };
+    words.any(secret).then_some(OTHER)
 }
 
-fn describe(error: &Yaml) -> (String, Option<String>) {
+/// Whole numbers by type: what fits.
+const WHOLE: &[(&str, &str)] = &[
+    ("u8", "from 0 to 255"),
+    ("u16", "from 0 to 65535"),
+    ("u32", "from 0 to 4294967295"),
+    ("u64", "from 0 to 18446744073709551615"),
+];
+
+/// What a value of this kind must be, in words that need no knowledge of the parser.
+fn must(error: &Yaml) -> Option<String> {
+    let word = match error {
+        Yaml::InvalidScalar { ty, .. } => {
+            if let Some((_, range)) = WHOLE.iter().find(|(whole, _)| whole == ty) {
+                return Some(format!("be a whole number {range}"));
+            }
+            *ty
+        }
+        Yaml::Unexpected { expected, .. } => expected,
+        Yaml::NonFiniteFloat { .. } => "floating point",
+        Yaml::InvalidBooleanStrict { .. } => "boolean",
+        Yaml::NullIntoString { .. } => "string scalar",
+        _ => return None,
+    };
+    let words = match word {
+        "boolean" => "be true or false",
+        "floating point" => "be a number",
+        "mapping start" => "be a map of keys (`key: value`)",
+        "sequence start" => "be a list ([a, b], or lines that begin with -)",
+        "string scalar" => "be a text",
+        _ => return None,
+    };
+    Some(words.to_owned())
+}
+
+fn describe(error: &Yaml, text: &str, at: Option<(u64, u64)>) -> (String, Option<String>) {
+    if let (Some(must), Some(at)) = (must(error), at) {
+        let path = place::path(text, at).join(".");
+        if path.is_empty() {
+            return (format!("a config must {must}"), Some(BEGIN.to_owned()));
+        }
+        let found = Some(place::value(text, at)).filter(|found| !found.is_empty());
+        let found = found.map_or_else(|| "nothing".to_owned(), |found| clip(&found, 40));
+        // A threshold's own limits are narrower than those of its type.
+        let must = path.strip_prefix("rules.policy.").and_then(sane::limits).unwrap_or(must);
+        return (format!("{path} must {must}, not {found}"), None);
+    }
     match error {
         Yaml::SerdeUnknownField { field, expected, .. } => {
             let hint = if RESERVED.contains(&field.as_str()) {
@@ -94,8 +164,21 @@ fn describe(error: &Yaml) -> (String, Option<String>) {
             (format!("unknown key `{field}`"), hint)
         }
         Yaml::SerdeUnknownVariant { variant, expected, .. } => {
-            (format!("unknown word `{variant}`"), suggest(variant, expected, "words here"))
+            // What a class is called that nobody has named is no class to choose.
+            let chosen: Vec<&str> = expected.iter().copied().filter(|word| *word != "unspecified").collect();
+            (format!("unknown word `{variant}`"), suggest(variant, &chosen, "words here"))
         }
+        Yaml::DuplicateMappingKey { key, .. } => {
+            let key = key.as_ref().map_or_else(String::new, |key| format!(" `{key}`"));
+            (
+                format!("duplicate key{key}"),
+                Some("it stands above already: put what is below both under one".to_owned()),
+            )
+        }
+        Yaml::MultipleDocuments { .. } => {
+            ("a second YAML document begins here (---), and a config is one".to_owned(), None)
+        }
+        Yaml::Budget { .. } => ("too large, or nested too deep, for a config".to_owned(), None),
         other => {
             let text = other.to_string();
             let first = text.lines().next().unwrap_or("not valid YAML");

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use gpuprod_rules::{Policy, RuleId};
+use gpuprod_rules::{Policy, RULES};
 use serde::Serialize;
 
 /// One key.
@@ -285,7 +285,8 @@ pub fn keys() -> Vec<Key> {
 }
 
 fn rule_names() -> String {
-    let names: Vec<&str> = RuleId::ALL.iter().map(|rule| rule.as_str()).collect();
+    // In the order of precedence, as everywhere else.
+    let names: Vec<&str> = RULES.iter().map(|rule| rule.id.as_str()).collect();
     names.join(", ")
 }
 

@@ -7,6 +7,7 @@ mod alerts;
 pub mod duration;
 mod error;
 mod keys;
+mod place;
 mod sane;
 mod tenants;
 
@@ -265,11 +266,13 @@ impl Config {
     fn sane(&self, path: &Path) -> Result<(), Error> {
         let Sampling { period, deadline, .. } = self.sampling;
         let wrong = |what: &str| Err(Error::plain(path, what.to_owned()));
+        let instead = |value: Nanos| format!(", not {}", duration::print(value));
         if period < Nanos::from_millis(100) || period > Nanos::from_secs(60) {
-            return wrong("sampling.period must lie between 100ms and 60s");
+            return wrong(&format!("sampling.period must lie between 100ms and 60s{}", instead(period)));
         }
         if deadline.0 == 0 || deadline.0 > period.0 / 10 * 9 {
-            return wrong("sampling.deadline must be above 0 and at most nine tenths of sampling.period");
+            let must = "sampling.deadline must be above 0 and at most nine tenths of sampling.period";
+            return wrong(&format!("{must}{}", instead(deadline)));
         }
         for url in &self.engines {
             if let Err(must) = sane::engine(url) {
@@ -289,7 +292,8 @@ impl Config {
             .and_then(|()| sane::kv_bytes(&self.rules.kv_bytes))
             .map_err(|what| Error::plain(path, format!("rules.{what}")))?;
         sane::otlp(&self.otlp).map_err(|what| Error::plain(path, format!("otlp.{what}")))?;
-        sane::policy(&self.rules.policy).map_err(|what| Error::plain(path, format!("rules.policy.{what}")))
+        sane::policy(&self.rules.policy).map_err(|what| Error::plain(path, format!("rules.policy.{what}")))?;
+        sane::texts(self).map_err(|what| Error::plain(path, what))
     }
 
     /// How the site names tenants and classes.
@@ -339,6 +343,9 @@ pub fn load_policy(path: &Path) -> Result<Policy, Error> {
 }
 
 fn from_yaml<T: for<'de> Deserialize<'de> + Default>(text: &str, path: &Path) -> Result<T, Error> {
+    if let Some(error) = Error::no_text(path, text) {
+        return Err(error);
+    }
     // A file in which everything is commented out is an empty document: all defaults.
     let parsed: Result<Option<T>, _> = serde_saphyr::from_str(text);
     parsed.map(Option::unwrap_or_default).map_err(|error| Error::yaml(path, text, &error))

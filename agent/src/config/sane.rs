@@ -4,7 +4,7 @@ use gpuprod_collectors::engine::counter_name;
 use gpuprod_rules::{Allocation, KvBytes, Part, Policy, Shape};
 use gpuprod_snapshot::units::Nanos;
 
-use super::{Alerts, Otlp};
+use super::{Alerts, Config, Otlp, duration};
 use crate::sink::otlp::headers;
 use crate::text;
 
@@ -17,19 +17,66 @@ const HOLD: Nanos = Nanos::from_secs(3_600);
 /// The whole, in millionths.
 const WHOLE: Part = Part(1_000_000);
 
-/// What is wrong with the thresholds: the key's name and what may stand there.
+/// Shortest time that a rule may wait: without any, one bad reading is a finding.
+const SHORTEST: Nanos = Nanos::from_secs(1);
+/// Largest distance in spreads, and largest ratio, that anything is measured by: of more no reading is capable.
+const FARTHEST: f64 = 1_000.0;
+
+/// What is wrong with the thresholds: the key's name, what may stand there and what does.
 pub(super) fn policy(policy: &Policy) -> Result<(), String> {
+    let values = serde_json::to_value(policy).unwrap_or_default();
+    let wrong = refused(policy, &values).err();
+    wrong.map_or(Ok(()), |what| {
+        let key = what.split(' ').next().unwrap_or_default().replace('.', "/");
+        let found = values.pointer(&format!("/{key}")).filter(|found| found.is_number());
+        Err(found.map_or_else(|| what.clone(), |found| format!("{what}, not {found}")))
+    })
+}
+
+/// What must hold for the threshold of this name, for a value that its type does not even hold: what is said of the
+/// largest that it does hold, and of the smallest.
+pub(super) fn limits(key: &str) -> Option<String> {
+    let said = |value: serde_json::Value| {
+        let mut values = serde_json::to_value(Policy::default()).ok()?;
+        *values.pointer_mut(&format!("/{}", key.replace('.', "/")))? = value;
+        let policy: Policy = serde_json::from_value(values.clone()).ok()?;
+        let what = refused(&policy, &values).err()?;
+        what.strip_prefix(key)?.strip_prefix(" must ").map(str::to_owned)
+    };
+    let large = [u64::MAX.into(), u32::MAX.into(), f64::MAX.into()].into_iter().find_map(said)?;
+    Some(match said(0.into()).filter(|small| *small != large) {
+        Some(small) => format!("{large} and {small}"),
+        None => large,
+    })
+}
+
+/// Times that a rule waits before it speaks: their keys end so. How long a thing is told afterwards is no such time.
+fn waits(values: &serde_json::Value, above: &str) -> Result<(), String> {
+    for (name, value) in values.as_object().into_iter().flatten() {
+        let key = format!("{above}{name}");
+        waits(value, &format!("{key}."))?;
+        let wait = name == "for_ns" || name.ends_with("_for_ns") && name != "told_for_ns";
+        if wait && value.as_u64().is_some_and(|value| value < SHORTEST.0) {
+            return Err(format!("{key} must be at least {} (1 s)", SHORTEST.0));
+        }
+    }
+    Ok(())
+}
+
+fn refused(policy: &Policy, values: &serde_json::Value) -> Result<(), String> {
     let wrong = |key: &str, must: &str| Err(format!("{key} must {must}"));
+    policy.check_sections()?;
     if policy.block_ns < Nanos::from_secs(1) || policy.block_ns > Nanos::from_secs(60) {
         return wrong("block_ns", "lie between 1000000000 (1 s) and 60000000000 (60 s)");
     }
     if !(FEWEST..=RING).contains(&policy.baseline_min_blocks) {
         return wrong("baseline_min_blocks", &format!("lie between {FEWEST} and {RING}: no more blocks are kept"));
     }
-    for (key, value) in [("starved_critical", policy.starved_critical)] {
-        if value > WHOLE {
-            return wrong(key, "be at most 1000000");
-        }
+    if policy.order_slack_blocks > RING {
+        return wrong("order_slack_blocks", &format!("be at most {RING}: no more blocks are kept"));
+    }
+    if policy.starved_critical > WHOLE {
+        return wrong("starved_critical", "be at most 1000000");
     }
     if policy.starved_warn > policy.starved_critical {
         return wrong("starved_warn", "be at most starved_critical");
@@ -51,23 +98,26 @@ pub(super) fn policy(policy: &Policy) -> Result<(), String> {
     if policy.squatter.interactive_ns < policy.squatter.for_ns {
         return wrong("squatter.interactive_ns", "be at least squatter.for_ns");
     }
-    for (key, value, least) in [
-        ("deviation_z", policy.deviation_z, 0.0),
-        ("cusum_slack", policy.cusum_slack, 0.0),
-        ("cusum_alarm", policy.cusum_alarm, 0.0),
-        ("coupling_rho", policy.coupling_rho, 0.0),
-        ("disk_await_ratio", policy.disk_await_ratio, 1.0),
-        ("flooded_await_ratio", policy.flooded_await_ratio, 1.0),
+    for (key, value, least, most) in [
+        ("deviation_z", policy.deviation_z, 0.0, FARTHEST),
+        ("cusum_slack", policy.cusum_slack, 0.0, FARTHEST),
+        ("cusum_alarm", policy.cusum_alarm, 0.0, FARTHEST),
+        ("coupling_rho", policy.coupling_rho, 0.0, 1.0),
+        ("disk_await_ratio", policy.disk_await_ratio, 1.0, FARTHEST),
+        ("flooded_await_ratio", policy.flooded_await_ratio, 1.0, FARTHEST),
     ] {
-        if !value.is_finite() || value < least {
-            return wrong(key, &format!("be a finite number of at least {least}"));
+        if !(least..=most).contains(&value) {
+            return wrong(key, &format!("lie between {least} and {most}"));
         }
     }
-    policy.check_sections()
+    waits(values, "")
 }
 
 /// Most shapes, and most records, that are kept.
 const DECLARED: usize = 64;
+
+/// More GPUs than this no driver counts in one node.
+const GPUS: u32 = 256;
 
 /// What is wrong with what the operator declares: the key's name and what may stand there.
 pub(super) fn declared(shapes: &[Shape], allocations: &[Allocation]) -> Result<(), String> {
@@ -79,12 +129,24 @@ pub(super) fn declared(shapes: &[Shape], allocations: &[Allocation]) -> Result<(
         if !word(&shape.name) || shapes.iter().take(place).any(|other| other.name == shape.name) {
             return Err("shapes: each needs a name of 1 to 64 characters of its own".to_owned());
         }
-        if shape.gpu_milli == 0 || shape.gpu_milli > 1_000 && shape.gpu_milli % 1_000 != 0 {
-            return Err(format!("shapes: gpu_milli of {} must be 1 to 1000, or whole thousands", shape.name));
+        if !(1..=GPUS * 1_000).contains(&shape.gpu_milli) || shape.gpu_milli > 1_000 && shape.gpu_milli % 1_000 != 0 {
+            let (name, found) = (&shape.name, shape.gpu_milli);
+            return Err(format!(
+                "shapes: gpu_milli of {name} must be 1 to 1000, or whole thousands to {}, not {found}",
+                GPUS * 1_000
+            ));
         }
     }
-    if allocations.iter().any(|record| !word(&record.gpu)) {
-        return Err("allocations: gpu must be a UUID or an index".to_owned());
+    for (place, record) in allocations.iter().enumerate() {
+        let gpu = &record.gpu;
+        let index = gpu.chars().all(|c| c.is_ascii_digit());
+        if !word(gpu) || index && gpu.parse::<u32>().ok().is_none_or(|index| index >= GPUS) {
+            return Err(format!("allocations: gpu must be a UUID or an index from 0 to {}, not {gpu:?}", GPUS - 1));
+        }
+        if let Some(other) = allocations.iter().take(place).find(|other| other.gpu == *gpu) {
+            let (one, two) = (&other.owner, &record.owner);
+            return Err(format!("allocations: gpu {gpu} must have one owner, not {one:?} and {two:?}"));
+        }
     }
     Ok(())
 }
@@ -95,7 +157,30 @@ pub(super) fn kv_bytes(list: &[KvBytes]) -> Result<(), String> {
         return Err(format!("kv_bytes: at most {DECLARED}"));
     }
     let wrong = list.iter().find(|line| line.model.is_empty() || !(1..=1 << 30).contains(&line.per_token));
-    wrong.map_or(Ok(()), |_| Err("kv_bytes: each needs a model and per_token between 1 and 1073741824".to_owned()))
+    wrong.map_or(Ok(()), |KvBytes { model, per_token }| {
+        let must = "each needs a model and per_token between 1 and 1073741824";
+        Err(format!("kv_bytes: {must}, not {model:?} and {per_token}"))
+    })
+}
+
+/// Names end on screens, in logs and in labels: a control character in one of them moves a cursor there. Where it is,
+/// in dots; never the text, which may be a header's.
+pub(super) fn texts(config: &Config) -> Result<(), String> {
+    fn walk(value: &serde_json::Value, path: &str) -> Result<(), String> {
+        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        match value {
+            serde_json::Value::String(text) => match text.chars().find(|c| c.is_control()) {
+                Some(c) => Err(format!("{path} must have no control characters, and has {:#04x}", u32::from(c))),
+                None => Ok(()),
+            },
+            serde_json::Value::Array(list) => {
+                list.iter().enumerate().try_for_each(|(place, value)| walk(value, &below(&format!("{}", place + 1))))
+            }
+            serde_json::Value::Object(map) => map.iter().try_for_each(|(name, value)| walk(value, &below(name))),
+            _ => Ok(()),
+        }
+    }
+    walk(&serde_json::to_value(config).unwrap_or_default(), "")
 }
 
 /// What is wrong with the alerts' section: the key's name and what may stand there.
@@ -111,10 +196,10 @@ pub(super) fn alerts(alerts: &Alerts) -> Result<(), String> {
         return Err("node must have 1 to 256 characters and no control characters".to_owned());
     }
     if alerts.repeat < Nanos::from_secs(1) || alerts.repeat > HOLD {
-        return Err("repeat must lie between 1s and 1h".to_owned());
+        return Err(format!("repeat must lie between 1s and 1h, not {}", duration::print(alerts.repeat)));
     }
     if alerts.resolve_after > HOLD {
-        return Err("resolve_after must be at most 1h".to_owned());
+        return Err(format!("resolve_after must be at most 1h, not {}", duration::print(alerts.resolve_after)));
     }
     if let Some(window) = alerts.silence.iter().find(|window| window.to <= window.from) {
         let (from, to) = (text::utc(window.from), text::utc(window.to));
@@ -137,10 +222,11 @@ pub(super) fn otlp(otlp: &Otlp) -> Result<(), String> {
         reqwest::Url::parse(endpoint).map_err(|error| format!("endpoint is no URL: {error}"))?;
     }
     if otlp.interval < EXPORT.0 || otlp.interval > EXPORT.1 {
-        return Err("interval must lie between 1s and 1h".to_owned());
+        return Err(format!("interval must lie between 1s and 1h, not {}", duration::print(otlp.interval)));
     }
     headers(&otlp.headers).map_err(|what| format!("headers: {what}"))?;
-    if otlp.queue_bytes < QUEUE { Err(format!("queue_bytes must be at least {QUEUE}")) } else { Ok(()) }
+    let found = otlp.queue_bytes;
+    if found < QUEUE { Err(format!("queue_bytes must be at least {QUEUE}, not {found}")) } else { Ok(()) }
 }
 
 /// What is wrong with an engine's URL: the engine collector asks `http(s)://HOST…`.

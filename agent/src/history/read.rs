@@ -63,7 +63,7 @@ impl Between {
                 // Gone for want of room since it was listed, or killed before its first line was written.
                 Err(_) if fs::metadata(&path).map_or(true, |meta| meta.len() == 0) => {}
                 Ok(recording) => return Some(Ok((recording, path))),
-                Err(source) => return Some(Err(Damaged { path, source })),
+                Err(error) => return Some(Err(Damaged { path, source: error.bare() })),
             }
         }
     }

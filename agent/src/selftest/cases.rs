@@ -103,7 +103,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         RuleId::LoadingSlow,
-        "an engine is started, and the drive with its weights turned slow",
+        "an engine starts, and the drive that its weights come from has become slow",
         recording!("loading_slow"),
         360,
     ),

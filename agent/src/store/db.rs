@@ -26,8 +26,11 @@ const LOOKS: u32 = 20;
 const LOOK: Duration = Duration::from_millis(50);
 /// Another program that reads the file may hold up a write for so long.
 pub(super) const BUSY: Duration = Duration::from_secs(2);
-/// What saves of an older form begin with differs.
-const LEARNT: &str = concat!("1/", env!("CARGO_PKG_VERSION"));
+/// The form of what was learnt. Raise it when a field means something else than before, or when what was learnt before
+/// would mislead a rule of today: what has another number is dropped. A field that is new (with `#[serde(default)]`)
+/// or gone needs no other number, nor does a release: own normals outlive an upgrade. Earlier builds wrote their version
+/// behind it, after a slash.
+const LEARNT: &str = "1";
 /// Unpacked size of what was learnt, at most.
 const LEARNT_CAP: usize = 64 << 20;
 
@@ -49,6 +52,8 @@ impl From<Failure> for Refused {
 pub(super) struct Left {
     pub(super) booked: Option<Booked>,
     pub(super) learnt: Option<Box<Judge>>,
+    /// Why what was learnt could not be taken over.
+    pub(super) unread: Option<String>,
     /// The largest id of the queue.
     pub(super) last_id: i64,
 }
@@ -172,16 +177,24 @@ impl Db {
             .connection
             .query_row("SELECT coalesce(max(id), 0) FROM outbox", [], |row| row.get(0))
             .map_err(|error| failed(&error))?;
-        Ok(Left { booked: booked.transpose()?, learnt: self.learnt(), last_id })
+        let (learnt, unread) = match self.learnt() {
+            Ok(learnt) => (learnt, None),
+            Err(why) => (None, Some(why)),
+        };
+        Ok(Left { booked: booked.transpose()?, learnt, unread, last_id })
     }
 
-    /// What was learnt by this very version; anything else need not outlive it.
-    fn learnt(&self) -> Option<Box<Judge>> {
+    /// What was learnt, or why it cannot be read: it is learnt anew then, and nothing else waits for it.
+    fn learnt(&self) -> Result<Option<Box<Judge>>, String> {
         let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?));
-        let (version, body) =
-            self.connection.query_row("SELECT version, body FROM learnt", [], read).optional().ok()??;
-        let text = (version == LEARNT).then(|| zstd::bulk::decompress(&body, LEARNT_CAP).ok())??;
-        serde_json::from_slice(&text).ok()
+        let row = self.connection.query_row("SELECT version, body FROM learnt", [], read).optional();
+        let Some((form, body)) = row.map_err(|error| error.to_string())? else { return Ok(None) };
+        let form = form.split('/').next().unwrap_or_default();
+        if form != LEARNT {
+            return Err(format!("it has form {form}, and this gpuprod reads {LEARNT}"));
+        }
+        let text = zstd::bulk::decompress(&body, LEARNT_CAP).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&text).map_err(|error| error.to_string())
     }
 
     /// Makes all of it durable, or none of it. Gives the number of bodies that had to go for lack of room.
@@ -301,4 +314,60 @@ pub(super) fn signed(value: u64) -> i64 {
 
 fn unwritable(error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
     rusqlite::Error::ToSqlConversionFailure(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuprod_rules::Policy;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn db() -> Db {
+        let Ok(db) = Db::open(&Place::Memory) else { panic!("a store in memory") };
+        db
+    }
+
+    /// What another process is left when this stood in the file.
+    fn left(form: &str, change: fn(&mut Value)) -> Left {
+        let mut judge = serde_json::to_value(Judge::new(Policy::default())).unwrap();
+        change(&mut judge);
+        let body = zstd::bulk::compress(judge.to_string().as_bytes(), 1).unwrap();
+        let db = db();
+        db.connection.execute("INSERT INTO learnt VALUES (1, ?1, 0, ?2)", params![form, body]).unwrap();
+        db.left().unwrap()
+    }
+
+    #[test]
+    fn what_was_learnt_outlives_a_release_and_not_another_form() {
+        let as_it_is = |_: &mut Value| {};
+        let with_more = |judge: &mut Value| judge["later"] = json!({"a": 1});
+        let with_less = |judge: &mut Value| drop(judge.as_object_mut().unwrap().remove("node"));
+        let broken = |judge: &mut Value| drop(judge.as_object_mut().unwrap().remove("signals"));
+        for (form, change) in [
+            ("1", as_it_is as fn(&mut Value)),
+            ("1/0.0.1", as_it_is),
+            ("1/99.0.0", as_it_is),
+            ("1", with_more),
+            ("1", with_less),
+        ] {
+            let left = left(form, change);
+            assert!(left.learnt.is_some() && left.unread.is_none(), "{form}: {:?}", left.unread);
+        }
+        for (form, change, why) in
+            [("2", as_it_is as fn(&mut Value), "form 2"), ("", as_it_is, "form "), ("1", broken, "signals")]
+        {
+            let left = left(form, change);
+            assert!(left.learnt.is_none() && left.unread.as_ref().unwrap().contains(why), "{form}: {:?}", left.unread);
+        }
+        assert!(db().left().unwrap().unread.is_none(), "a fresh file has nothing to drop");
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut db = db();
+        let changes = Changes { learnt: Some(Box::new(Judge::new(Policy::default()))), ..Changes::default() };
+        db.commit(&changes, 1 << 20, Nanos(1)).unwrap();
+        assert!(db.left().unwrap().learnt.is_some());
+    }
 }

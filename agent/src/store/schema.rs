@@ -14,7 +14,7 @@ pub(super) const VERSION: usize = STEPS.len();
 
 /// - `ledger`: one row, the accounts in their serde form.
 /// - `ledger_rows`: the same by hour; an empty tenant means that nobody could tell.
-/// - `learnt`: one row, baselines and rule tables (JSON, zstd), which need not outlive an upgrade.
+/// - `learnt`: one row, baselines and rule tables (JSON, zstd), and the number of their form (`version`).
 const VERSION_1: &str = "
 CREATE TABLE ledger (
     one INTEGER PRIMARY KEY CHECK (one = 1),

@@ -134,6 +134,9 @@ impl Keeping<'_> {
         let mut shown = self.inner.shown();
         // A file that was replaced while the agent ran leaves nothing: the accounts in memory go on.
         if !shown.opened {
+            if let Some(why) = left.unread {
+                (self.say)(&format!("store: what was learnt cannot be taken over and is learnt anew: {why}"));
+            }
             shown.committed = left.booked.map(|booked| committed(&booked, clock::boottime()));
             shown.learnt = left.learnt;
             shown.opened = true;

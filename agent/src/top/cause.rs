@@ -1,6 +1,9 @@
 //! The cause line: one sentence that says what is wrong, whose doing it is, since when, and what it costs.
 
-use gpuprod_rules::{Bucket, Cause, Finding, RuleId, RuleStatus, Severity, State, UnitId, UnitJudgement, WeightSource};
+use gpuprod_rules::node::Verdict;
+use gpuprod_rules::{
+    Bucket, Cause, Class, Finding, RuleId, RuleStatus, Severity, State, UnitId, UnitJudgement, WeightSource,
+};
 use gpuprod_snapshot::units::{Nanos, to_f64};
 
 use super::words::{clock, lost, span, state, unit_name, wall};
@@ -65,10 +68,32 @@ pub fn line(frame: &Frame<'_>) -> Line {
     let sum: f64 = judged.units.iter().map(|unit| unit.weight.w.as_fraction()).sum();
     let working = units(frame, |unit| matches!(unit.state, State::Productive(_)));
     let what = match working.len() {
-        0 => format!("nothing is wrong: no GPU works; {}", states(frame)),
-        some => format!("nothing is wrong: {some} of {all} {} work, {sum:.1} GPUs productive", noun(frame, all)),
+        0 => format!("no GPU works; {}", states(frame)),
+        some => format!("{some} of {all} {} work, {sum:.1} GPUs productive", noun(frame, all)),
     };
-    say(Level::Fine, what, learning(frame).unwrap_or(""))
+    // A node that takes no more jobs is not well, whatever its GPUs do.
+    match unfit(frame) {
+        Some((level, why)) => say(level, format!("{why}; nothing costs GPU time now: {what}"), ""),
+        None => say(Level::Fine, format!("nothing is wrong: {what}"), learning(frame).unwrap_or("")),
+    }
+}
+
+/// What keeps jobs from the node although no rule warns; a reason of this moment warns, one that is over is to be known.
+fn unfit(frame: &Frame<'_>) -> Option<(Level, String)> {
+    let judged = &frame.judgement;
+    let fits = [Class::Serving, Class::Batch].into_iter().filter_map(|class| judged.node.fit_for(class));
+    let worst = fits.max_by_key(|fit| fit.verdict)?;
+    if !matches!(worst.verdict, Verdict::Degraded | Verdict::Unfit) {
+        return None;
+    }
+    let (class, verdict) = (worst.class, worst.verdict.as_str());
+    let reason = worst.reasons.iter().find(|reason| reason.verdict > Verdict::CannotTell);
+    let (level, why) = match reason {
+        Some(reason) => (Level::Warning, text::clean(&reason.says)),
+        None => (Level::Fine, "nothing speaks against it any more, and that has to stay so for a while".to_owned()),
+    };
+    let since = clock(wall(&judged.stamp, worst.since));
+    Some((level, format!("the node is {verdict} for {class} jobs since {since}: {why}")))
 }
 
 /// Whether a loss may raise a warning before any rule speaks: on the word of the work itself, or by its state. What

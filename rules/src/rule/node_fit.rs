@@ -1,7 +1,6 @@
 //! Whether the next job should be placed here: the sum of what the other rules found.
 
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::units::Nanos;
@@ -57,7 +56,11 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     let says = || {
         let says: Vec<&str> = serving.reasons.iter().take(3).map(|reason| reason.says.as_str()).collect();
-        let says = if says.is_empty() { String::from("it was worse a moment ago") } else { says.join("; ") };
+        let stays = || {
+            let seconds = view.policy.node_fit.up_ns.0 / 1_000_000_000;
+            format!("nothing speaks against it any more, and that has to stay so for {seconds} s")
+        };
+        let says = if says.is_empty() { stays() } else { says.join("; ") };
         format!("{} for serving, {} for batch: {says}", serving.verdict.as_str(), batch.verdict.as_str())
     };
     Outcome::Claim(Claim {

@@ -1,6 +1,8 @@
 //! Findings as alerts: from when to when one was said, and whether it was right.
 
-use gpuprod_rules::{Finding, Severity};
+use std::collections::BTreeMap;
+
+use gpuprod_rules::{Finding, RuleId, Severity};
 use gpuprod_sim::{Blame, Scenario};
 
 /// A finding may stay so long after its trouble: the time that it must be good before it is lifted, and a block.
@@ -60,9 +62,40 @@ pub(crate) struct Asked {
 /// Rules that page nobody: what they are asked for, they tell as information.
 const INFORMATION: &[&str] = &["headroom_breach", "node_fit"];
 
-/// All alerts of a run, and in which seconds such a rule spoke.
+/// All alerts of a run, in which seconds such a rule spoke, and what was told as information alone.
 #[derive(Debug, Default)]
-pub(crate) struct Alerts(pub(crate) Vec<Alert>, pub(crate) Vec<(String, u64)>);
+pub(crate) struct Alerts(pub(crate) Vec<Alert>, pub(crate) Vec<(String, u64)>, pub(crate) Informed);
+
+/// Information: it pages nobody and stands on every screen.
+#[derive(Debug, Default)]
+pub(crate) struct Informed {
+    /// The last second of each, by rule and object, whatever its severity was.
+    last: BTreeMap<(RuleId, String), u64>,
+    pub(crate) of: Beginnings,
+}
+
+/// By rule: how much information began, and how much of it had been told before, had ended, and came again.
+pub(crate) type Beginnings = BTreeMap<RuleId, (u64, u64)>;
+
+/// Adds those of another run.
+pub(crate) fn add(sum: &mut Beginnings, of: &Beginnings) {
+    for (rule, (told, flips)) in of {
+        let (all, again) = sum.entry(*rule).or_default();
+        *all += told;
+        *again += flips;
+    }
+}
+
+impl Informed {
+    fn step(&mut self, second: u64, finding: &Finding) {
+        let before = self.last.insert((finding.rule, finding.subject.clone()), second);
+        if finding.severity == Severity::Info && before.is_none_or(|last| second > last + SAME) {
+            let (told, flips) = self.of.entry(finding.rule).or_default();
+            *told += 1;
+            *flips += u64::from(before.is_some());
+        }
+    }
+}
 
 impl Alerts {
     /// What is said in a second.
@@ -71,6 +104,7 @@ impl Alerts {
             findings.iter().flat_map(|finding| std::iter::once(finding.rule).chain(finding.also.iter().copied()));
         let told = told.map(|rule| rule.as_str()).filter(|rule| INFORMATION.contains(rule));
         self.1.extend(told.map(|rule| (rule.to_owned(), second)));
+        findings.iter().for_each(|finding| self.2.step(second, finding));
         for finding in findings.iter().filter(|finding| finding.severity > Severity::Info) {
             let known = self.0.iter().rposition(|alert| alert.subject == finding.subject && second <= alert.to + SAME);
             let at = known.unwrap_or_else(|| {
@@ -283,6 +317,23 @@ mod tests {
         assert_eq!(judged("silent all node_fit\n", &[], None).0, []);
         let (verdicts, asked) = judged("blame 2m..5m node_fit\n", &told, None);
         assert_eq!((verdicts, asked[0].latency), (vec![], Some(30)));
+    }
+
+    /// What comes again after it had ended has flipped; what was more than information in between has not.
+    #[test]
+    fn information_is_counted_by_beginnings() {
+        let info = |subject| Finding { severity: Severity::Info, ..finding(RuleId::NodeFit, subject, None) };
+        let mut alerts = Alerts::default();
+        for second in 0..100 {
+            let mut now = Vec::new();
+            now.extend((10..20).contains(&second).then(|| info("a")));
+            now.extend((23..30).contains(&second).then(|| finding(RuleId::NodeFit, "a", None)));
+            now.extend((31..40).contains(&second).then(|| info("a")));
+            now.extend((60..70).contains(&second).then(|| info("a")));
+            now.extend((60..70).contains(&second).then(|| info("b")));
+            alerts.step(second, &now);
+        }
+        assert_eq!(alerts.2.of, Beginnings::from([(RuleId::NodeFit, (3, 1))]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gpuprod_snapshot::units::to_f64;
 
 use crate::ablate::Ablation;
-use crate::alerts::{Alert, Asked, Verdict};
+use crate::alerts::{Alert, Asked, Beginnings, Verdict, add};
 use crate::boot::{Figure, Parts, mean_ratio, quantile, ratio};
 use crate::misses;
 use crate::options::Options;
@@ -44,6 +44,8 @@ pub(crate) struct Rule {
     pub(crate) precision: Option<Figure>,
     pub(crate) recall: Option<Figure>,
     pub(crate) latencies: Vec<u64>,
+    /// Alerts that no figure counts: a `may` line forgives them.
+    pub(crate) allowed: u64,
 }
 
 /// A group of variants.
@@ -82,6 +84,7 @@ pub(crate) struct Healthy {
     pub(crate) critical: u64,
     pub(crate) squatters: u64,
     pub(crate) telemetry: u64,
+    pub(crate) informed: Beginnings,
 }
 
 /// Kinds of trouble with a target for their detection: the words that scenarios blame, the least effect that counts and
@@ -191,7 +194,9 @@ impl Score {
                 })
                 .collect();
             let latencies = ran.iter().flat_map(|(_, play)| asked(play)).filter_map(|asked| asked.latency).collect();
-            let rule = Rule { precision: ratio(&right), recall: ratio(&found), latencies };
+            let alerts = ran.iter().flat_map(|(_, play)| &play.alerts.0);
+            let allowed = alerts.filter(|alert| alert.by(word) && alert.verdict == Verdict::Allowed).map(|_| 1).sum();
+            let rule = Rule { precision: ratio(&right), recall: ratio(&found), latencies, allowed };
             self.rules.insert(word.to_owned(), rule);
         }
     }
@@ -307,12 +312,15 @@ impl Healthy {
         let well: Vec<Ran<'_>> = ran.iter().copied().filter(|(variant, _)| variant.group == Group::Healthy).collect();
         let blind: Vec<Ran<'_>> =
             ran.iter().copied().filter(|(variant, _)| variant.group == Group::Telemetry).collect();
+        let mut informed = Beginnings::new();
+        well.iter().for_each(|(_, play)| add(&mut informed, &play.alerts.2.of));
         Self {
             weeks: weeks(well.iter().map(|(_, play)| play.gpu_seconds).sum()),
             alerts: wrong(&well).map(|_| 1).sum(),
             critical: wrong(&well).filter(|alert| alert.critical).map(|_| 1).sum(),
             squatters: wrong(&well).filter(|alert| alert.by("squatter")).map(|_| 1).sum(),
             telemetry: wrong(&blind).map(|_| 1).sum(),
+            informed,
         }
     }
 }
@@ -340,7 +348,7 @@ pub(crate) fn recalls(ran: &[Ran<'_>]) -> Vec<Parts> {
     ran.iter().map(|(_, play)| of(play)).collect()
 }
 
-/// A small number per word.
+/// A small number per word; variants that are asked for beside their rules share one.
 fn key(word: &str) -> usize {
     let rules = gpuprod_rules::RuleId::ALL;
     let causes = gpuprod_rules::Cause::ALL;
@@ -349,6 +357,15 @@ fn key(word: &str) -> usize {
     let cause = || causes.iter().position(|cause| cause.as_str() == word).map(|at| at + rules.len());
     let variant = || variants.iter().position(|name| *name == word).map(|at| at + rules.len() + causes.len());
     rule.or_else(cause).or_else(variant).unwrap_or(rules.len() + causes.len() + variants.len())
+}
+
+/// Every trouble once: one that is asked for by its rule and then by its variant is not two.
+fn once(asked: &[Asked]) -> impl Iterator<Item = &Asked> {
+    let causes = gpuprod_rules::RuleId::ALL.len() + gpuprod_rules::Cause::ALL.len();
+    asked.iter().enumerate().filter_map(move |(at, it)| {
+        let again = key(&it.word) >= causes && asked.iter().take(at).any(|before| before.from == it.from);
+        (!again).then_some(it)
+    })
 }
 
 fn states(ran: &[Ran<'_>]) -> Option<Figure> {
@@ -395,7 +412,7 @@ pub(crate) fn base(truth: f64, seconds: f64) -> f64 {
 
 /// Found and asked, by the size of the effect.
 fn effects(ran: &[Ran<'_>]) -> Vec<(&'static str, u64, u64)> {
-    let all = ran.iter().flat_map(|(_, play)| &play.asked).filter(|asked| asked.measured);
+    let all = ran.iter().flat_map(|(_, play)| once(&play.asked)).filter(|asked| asked.measured);
     let asked: Vec<(&Asked, f64)> = all.filter_map(|asked| Some((asked, asked.effect?))).collect();
     let sizes = SIZES.iter().map(|(name, from, to)| {
         let of = asked.iter().filter(|(_, effect)| (*from..*to).contains(effect));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gpuprod_sim::Recorded;
 
-use crate::alerts::Alerts;
+use crate::alerts::{Alerts, Beginnings, add};
 use crate::options::Options;
 use crate::play;
 use crate::pool;
@@ -18,6 +18,7 @@ pub(crate) struct Soak {
     pub(crate) pages: u64,
     /// Findings that warn.
     pub(crate) lesser: u64,
+    pub(crate) informed: Beginnings,
     pub(crate) said: Vec<String>,
 }
 
@@ -52,8 +53,9 @@ pub(crate) fn run(options: &Options, recorded: &Recorded) -> Result<Soak, String
             .map(|play| (day.name.clone(), *seed, play.gpu_seconds, play.alerts))
     })?;
     let mut soak = Soak::default();
-    for (name, seed, gpu_seconds, Alerts(alerts, _)) in parts {
+    for (name, seed, gpu_seconds, Alerts(alerts, _, informed)) in parts {
         soak.weeks += play::weeks(gpu_seconds);
+        add(&mut soak.informed, &informed.of);
         for alert in alerts {
             if alert.critical {
                 soak.pages += 1

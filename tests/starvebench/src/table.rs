@@ -1,9 +1,13 @@
 //! The figures as text and as JSON.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
+use gpuprod_rules::RuleId;
+use gpuprod_snapshot::units::to_f64;
 use serde_json::{Value, json};
 
+use crate::alerts::Beginnings;
 use crate::boot::Figure;
 use crate::floors::Floor;
 use crate::score::Score;
@@ -17,6 +21,26 @@ fn seconds(value: Option<u64>) -> String {
     value.map_or_else(|| "-".into(), |value| format!("{value} s"))
 }
 
+/// What pages nobody: figures without a floor.
+fn informed(of: &str, informed: &Beginnings, weeks: f64) -> String {
+    let a_week = |pick: fn(&(u64, u64)) -> u64| to_f64(informed.values().map(pick).sum()) / weeks.max(1e-9);
+    let mut by: Vec<_> = informed.iter().collect();
+    by.sort_by_key(|(_, (told, _))| Reverse(*told));
+    let by: Vec<String> = by.iter().map(|(rule, (told, flips))| format!("{rule} {told}, again {flips}")).collect();
+    format!(
+        "{of}, information: {:.1} a GPU-week begin, {:.1} of them had ended and come again ({})",
+        a_week(|(told, _)| *told),
+        a_week(|(_, flips)| *flips),
+        by.join("; ")
+    )
+}
+
+/// The same for programs.
+fn beginnings(informed: &Beginnings) -> Value {
+    let of = |(rule, (told, flips)): (&RuleId, &(u64, u64))| json!({ "rule": rule, "began": told, "again": flips });
+    informed.iter().map(of).collect()
+}
+
 /// The table.
 pub(crate) fn text(score: &Score, floors: &[Floor], whole: bool) -> String {
     let mut out = String::new();
@@ -28,18 +52,19 @@ pub(crate) fn text(score: &Score, floors: &[Floor], whole: bool) -> String {
     say("figures with [95 % interval, redrawn by runs]".into());
     say(String::new());
     say(format!(
-        "{:<26} {:<32} {:<32} {:>8} {:>8}",
-        "rule or word", "precision", "recall (effect from .15)", "p50", "p95"
+        "{:<26} {:<32} {:<32} {:>8} {:>8} {:>8}",
+        "rule or word", "precision", "recall (effect from .15)", "p50", "p95", "allowed"
     ));
     for (name, rule) in &score.rules {
         let mut latencies = rule.latencies.clone();
         let (p50, p95) = (crate::boot::quantile(&mut latencies, 500), crate::boot::quantile(&mut latencies, 950));
         say(format!(
-            "{name:<26} {:<32} {:<32} {:>8} {:>8}",
+            "{name:<26} {:<32} {:<32} {:>8} {:>8} {:>8}",
             show(rule.precision),
             show(rule.recall),
             seconds(p50),
-            seconds(p95)
+            seconds(p95),
+            rule.allowed
         ));
     }
     say(format!("{:<26} {:<32} {:<32}", "mean over the rules", show(score.precision), show(score.recall)));
@@ -102,6 +127,7 @@ pub(crate) fn text(score: &Score, floors: &[Floor], whole: bool) -> String {
         "healthy variants: {} false alerts in {:.2} GPU-weeks, {} critical, {} squatters; telemetry faults: {} false alerts",
         healthy.alerts, healthy.weeks, healthy.critical, healthy.squatters, healthy.telemetry
     ));
+    say(informed("healthy variants", &healthy.informed, healthy.weeks));
     if let Some(pages) = score.paged.per_trouble() {
         let paged = &score.paged;
         say(format!(
@@ -114,6 +140,7 @@ pub(crate) fn text(score: &Score, floors: &[Floor], whole: bool) -> String {
             "healthy soak: {:.1} GPU-weeks, {} pages, {} lesser findings",
             soak.weeks, soak.pages, soak.lesser
         ));
+        say(informed("healthy soak", &soak.informed, soak.weeks));
         soak.said.iter().take(20).for_each(|line| say(format!("  {line}")));
     }
     say(String::new());
@@ -193,11 +220,14 @@ pub(crate) fn json(score: &Score, floors: &[Floor]) -> Value {
     let rules: serde_json::Map<String, Value> = score.rules.iter().map(|(name, rule)| {
         let mut latencies = rule.latencies.clone();
         let value = json!({
-            "precision": figure(rule.precision), "recall": figure(rule.recall),
+            "precision": figure(rule.precision), "recall": figure(rule.recall), "allowed": rule.allowed,
             "latency_p50_s": crate::boot::quantile(&mut latencies, 500), "latency_p95_s": crate::boot::quantile(&mut latencies, 950),
         });
         (name.clone(), value)
     }).collect();
+    let names = ["top1_single", "top1_confounded", "top3_single", "top3_confounded"];
+    let causes: Vec<Value> =
+        names.iter().zip(score.causes).map(|(name, of)| json!({ "name": name, "figure": figure(of) })).collect();
     json!({
         "head": score.head,
         "metrics": score.metrics(),
@@ -207,6 +237,22 @@ pub(crate) fn json(score: &Score, floors: &[Floor]) -> Value {
             "group": group.as_str(), "runs": of.runs, "precision": figure(of.precision), "recall": figure(of.recall),
             "states": figure(of.states), "false": of.wrong,
         })).collect::<Vec<_>>(),
+        "causes": causes,
+        "detection": score.latency.iter().map(|of| json!({
+            "kind": of.name, "target_s": of.target, "p50_s": of.p50, "p95_s": of.p95, "n": of.n,
+        })).collect::<Vec<_>>(),
+        "productive": score.productive.iter().map(|(source, of)| json!({
+            "weight": source, "gpu_hours": of.hours, "mean_error": of.mean, "worst_error": of.worst.1, "worst_variant": of.worst.0,
+        })).collect::<Vec<_>>(),
+        "healthy": {
+            "gpu_weeks": score.healthy.weeks, "false": score.healthy.alerts, "critical": score.healthy.critical,
+            "squatters": score.healthy.squatters, "information": beginnings(&score.healthy.informed),
+            "telemetry_false": score.healthy.telemetry,
+        },
+        "soak": score.soak.as_ref().map(|of| json!({
+            "gpu_weeks": of.weeks, "pages": of.pages, "lesser": of.lesser, "information": beginnings(&of.informed),
+            "said": of.said,
+        })),
         "effects": score.effects.iter().map(|(name, found, asked)| json!({ "size": name, "found": found, "asked": asked })).collect::<Vec<_>>(),
         "judges": score.naive.iter().map(|(name, precision, recall)| json!({ "name": name, "precision": figure(*precision), "recall": figure(*recall) })).collect::<Vec<_>>(),
         "ablations": score.ablations.iter().map(|of| json!({ "name": of.name, "precision": figure(of.precision), "recall": figure(of.recall), "why": of.why })).collect::<Vec<_>>(),
