@@ -59,8 +59,8 @@ fn uses(
             let syncs = arrays
                 .filter(|array| array.name == object || unit.work.path.arrays.contains(&array.name))
                 .any(|array| array.sync.get() == Some(&SyncState::Running));
-            let devices: BTreeSet<(u32, u32)> = unit.work.io_by_device.keys().copied().collect();
-            if syncs || devices.is_empty() { None } else { gather.uses(|old, new| bytes(old, new, &devices)) }
+            let own = &unit.work.io_by_device;
+            if syncs || own.is_empty() { None } else { gather.uses(|old, new| bytes(old, new, own)) }
         }
         Cause::HostCpu => {
             let claim = &holds.of(&unit.id).get(RuleId::CpuStarvedLoader)?.claim;
@@ -95,9 +95,9 @@ fn uplink(gather: &Gather<'_>, all: &[UnitFacts<'_>], object: &str) -> Option<Us
 }
 
 /// Bytes that a cgroup moved to and from these devices.
-fn bytes(old: &Cgroup, new: &Cgroup, devices: &BTreeSet<(u32, u32)>) -> Option<f64> {
+fn bytes(old: &Cgroup, new: &Cgroup, devices: &BTreeMap<(u32, u32), f64>) -> Option<f64> {
     let (old, new) = (old.io.get()?, new.io.get()?);
-    let moved = new.iter().filter(|io| devices.contains(&io.dev)).map(|io| {
+    let moved = new.iter().filter(|io| devices.contains_key(&io.dev)).map(|io| {
         let before = old.iter().find(|before| before.dev == io.dev);
         before.map_or(0, |before| {
             let (read, written) =

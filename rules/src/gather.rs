@@ -47,6 +47,7 @@ pub(crate) struct Gather<'a> {
     pub(crate) notes: &'a [JobNote],
     pub(crate) tenancy: &'a Tenancy,
     pub(crate) block: Option<&'a Block>,
+    pub(crate) devices: Option<join::Devices<'a>>,
     pub(crate) md: Option<&'a Md>,
 }
 
@@ -56,6 +57,7 @@ impl<'a> Gather<'a> {
         let processes = window.value(Source::Proc, |tick| &tick.proc).get().map(|all| all.processes.as_slice());
         let all = window.value(Source::Cgroup, |tick| &tick.cgroup).get().copied();
         let cgroups = all.map(|all| all.cgroups.as_slice());
+        let block = window.value(Source::Block, |tick| &tick.block).get().copied();
         Self {
             window,
             signals,
@@ -68,7 +70,8 @@ impl<'a> Gather<'a> {
             cgroups: cgroups.unwrap_or_default().iter().map(|cgroup| (cgroup.path.as_str(), cgroup)).collect(),
             notes: all.map(|all| all.notes.as_slice()).unwrap_or_default(),
             tenancy,
-            block: window.value(Source::Block, |tick| &tick.block).get().copied(),
+            block,
+            devices: block.map(join::by_name),
             md: window.value(Source::Md, |tick| &tick.md).get().copied(),
         }
     }
@@ -116,7 +119,8 @@ impl<'a> Gather<'a> {
     fn work(&self, family: BTreeSet<u32>, sole: bool) -> Work<'a> {
         let page = |trains| join::engine_of(&family, &self.processes, self.engines, trains, sole);
         let engine = if family.is_empty() { None } else { page(false) };
-        let path = self.block.map(|block| join::storage_of(&family, &self.processes, block, self.md));
+        let block = self.block.zip(self.devices.as_ref());
+        let path = block.map(|block| join::storage_of(&family, &self.processes, block, self.md));
         let path = path.unwrap_or_default();
         let disks = || path.disks.iter();
         Work {
@@ -152,7 +156,7 @@ impl<'a> Gather<'a> {
                 unit.engine = url.cloned();
             }
         }
-        let signals = engine.and_then(|engine| self.signals.engines.get(&engine.url));
+        let signals = engine.and_then(|engine| self.signals.engines.get(&engine.url)).map(|engine| &**engine);
         let trainer = if engine.is_none() { self.trainer(unit, work.page, policy) } else { Trainer::default() };
         let mut device = self.device(unit, &work.family, policy);
         // What cannot be believed is as if it had not been read.

@@ -98,31 +98,30 @@ pub(crate) fn engine_of<'a>(
 pub(crate) fn storage_of(
     family: &BTreeSet<u32>,
     processes: &BTreeMap<u32, &Process>,
-    block: &Block,
+    (block, devices): (&Block, &Devices<'_>),
     md: Option<&Md>,
 ) -> StoragePath {
-    let devices = by_name(block);
     let mut path = StoragePath::default();
     let opens = family.iter().filter_map(|pid| processes.get(pid)?.opens.get()).flatten();
     for opened in opens {
         if let Some(name) = device_behind(opened, block) {
-            descend(&name, &devices, md, &mut path, 0);
+            descend(name, devices, md, &mut path, 0);
         }
     }
     path
 }
 
 /// A device node is its own device; anything else is a mount point.
-fn device_behind(opened: &str, block: &Block) -> Option<String> {
+fn device_behind<'a>(opened: &'a str, block: &'a Block) -> Option<&'a str> {
     if let Some(name) = opened.strip_prefix("/dev/") {
-        return Some(name.into());
+        return Some(name);
     }
     let mount = block.mounts.iter().rev().find(|mount| mount.point == opened)?;
-    let by_number = block.devices.iter().find(|device| device.dev == mount.dev).map(|device| device.name.clone());
-    by_number.or_else(|| mount.source.strip_prefix("/dev/").map(Into::into))
+    let by_number = block.devices.iter().find(|device| device.dev == mount.dev).map(|device| device.name.as_str());
+    by_number.or_else(|| mount.source.strip_prefix("/dev/"))
 }
 
-fn descend(name: &str, devices: &BTreeMap<&str, &BlockDevice>, md: Option<&Md>, path: &mut StoragePath, depth: u32) {
+fn descend(name: &str, devices: &Devices<'_>, md: Option<&Md>, path: &mut StoragePath, depth: u32) {
     // Stacks of block devices are shallow; a loop in a hostile tree must not be followed.
     if depth > 8 {
         return;
@@ -152,28 +151,36 @@ fn descend(name: &str, devices: &BTreeMap<&str, &BlockDevice>, md: Option<&Md>, 
 }
 
 /// The disks at the bottom of an array.
-pub(crate) fn disks_of(array: &MdArray, block: &Block, md: &Md) -> BTreeSet<String> {
+pub(crate) fn disks_of(array: &MdArray, devices: &Devices<'_>, md: &Md) -> BTreeSet<String> {
     let mut path = StoragePath::default();
-    descend(&array.name, &by_name(block), Some(md), &mut path, 0);
+    descend(&array.name, devices, Some(md), &mut path, 0);
     path.disks
 }
 
 /// Every array, and the disks at its bottom; without a reading of the block devices nothing is known to be there.
-pub(crate) fn arrays<'a>(block: Option<&Block>, md: Option<&'a Md>) -> Vec<(&'a MdArray, BTreeSet<String>)> {
-    let below = |array: &MdArray, md: &Md| block.map_or_else(BTreeSet::new, |block| disks_of(array, block, md));
+pub(crate) fn arrays<'a>(devices: Option<&Devices<'_>>, md: Option<&'a Md>) -> Vec<(&'a MdArray, BTreeSet<String>)> {
+    let below = |array: &MdArray, md: &Md| devices.map_or_else(BTreeSet::new, |all| disks_of(array, all, md));
     md.into_iter().flat_map(|md| md.arrays.iter().map(move |array| (array, below(array, md)))).collect()
 }
 
 /// The disks below those members of an array that count.
-pub(crate) fn disks_below(array: &MdArray, counts: fn(&MdMember) -> bool, block: &Block, md: &Md) -> BTreeSet<String> {
-    let (mut path, devices) = (StoragePath::default(), by_name(block));
+pub(crate) fn disks_below(
+    array: &MdArray,
+    counts: fn(&MdMember) -> bool,
+    devices: &Devices<'_>,
+    md: &Md,
+) -> BTreeSet<String> {
+    let mut path = StoragePath::default();
     for member in array.members.iter().filter(|member| counts(member)) {
-        descend(&member.name, &devices, Some(md), &mut path, 1);
+        descend(&member.name, devices, Some(md), &mut path, 1);
     }
     path.disks
 }
 
+/// Block devices by name: looked up once for all workloads and arrays.
+pub(crate) type Devices<'a> = BTreeMap<&'a str, &'a BlockDevice>;
+
 /// The devices by name.
-pub(crate) fn by_name(block: &Block) -> BTreeMap<&str, &BlockDevice> {
+pub(crate) fn by_name(block: &Block) -> Devices<'_> {
     block.devices.iter().map(|device| (device.name.as_str(), device)).collect()
 }

@@ -1,5 +1,6 @@
 //! From tick to judgement.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
@@ -133,7 +134,7 @@ impl Judge {
             loading: loading(&facts),
         };
         let (signals, history, node) = (&self.signals, &self.history, &self.node.last);
-        let arrays = join::arrays(block, md);
+        let arrays = join::arrays(gather.devices.as_ref(), md);
         let host = HostFacts { now: now.boottime, md, block, arrays, signals, units: &facts, history, node, around };
 
         let mut reports = Vec::with_capacity(facts.len().saturating_mul(RULES.len()));
@@ -276,7 +277,7 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         if (unit.deficit_since.is_some() || blamed || unit.throttled || doubt(unit.signals.map(EngineSignals::blocks)))
             && let Some(engine) = unit.engine
         {
-            suspect.engines.insert(engine.url.clone());
+            note(&mut suspect.engines, &engine.url);
         }
         if let Some((engine, since)) = unit.engine.zip(unit.deficit_since)
             && holds.of(&unit.id).slowed()
@@ -291,15 +292,13 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
             suspect.steps.entry(page.url.clone()).and_modify(|all| all.meet(lesson)).or_insert(lesson);
         }
         if let (Some(engine), Some(util)) = (unit.engine, unit.usage.block.util) {
-            let busy = suspect.busy.entry(engine.url.clone()).or_default();
-            *busy = busy.max(util);
+            raise(&mut suspect.busy, &engine.url, util);
         }
         if let (Some(engine), Some(ratio)) = (unit.engine, unit.silicon) {
-            let silicon = suspect.silicon.entry(engine.url.clone()).or_default();
-            *silicon = silicon.max(ratio);
+            raise(&mut suspect.silicon, &engine.url, ratio);
         }
         if unit.deficit_since.is_some() || blamed || unit.usage.hungry.since().is_some() {
-            suspect.workloads.extend(unit.work.ties.cgroup.clone());
+            unit.work.ties.cgroup.iter().for_each(|cgroup| note(&mut suspect.workloads, cgroup));
         }
         // A deficit that nobody is blamed for yet may be the device's; after a while it is somebody else's, and devices
         // are learnt again.
@@ -319,6 +318,23 @@ fn suspect(facts: &[crate::facts::UnitFacts<'_>], host: &HostFacts<'_>, holds: &
         }
     }
     suspect
+}
+
+/// Eight GPUs of one engine name it eight times: it is written down once.
+fn note(names: &mut BTreeSet<String>, name: &str) {
+    if !names.contains(name) {
+        names.insert(name.into());
+    }
+}
+
+/// Likewise, with the largest of their figures; none is below zero.
+fn raise(most: &mut BTreeMap<String, f64>, name: &str, value: f64) {
+    match most.get_mut(name) {
+        Some(known) => *known = known.max(value),
+        None => {
+            most.insert(name.into(), 0_f64.max(value));
+        }
+    }
 }
 
 fn probes(window: &Window) -> Vec<Probe> {

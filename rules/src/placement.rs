@@ -105,7 +105,7 @@ pub fn storage(
     let block = block?;
     processes.iter().any(|process| process.opens.get().is_some()).then_some(())?;
     let by_pid: BTreeMap<u32, &Process> = processes.iter().map(|process| (process.pid, *process)).collect();
-    let path = join::storage_of(&by_pid.keys().copied().collect(), &by_pid, block, md);
+    let path = join::storage_of(&by_pid.keys().copied().collect(), &by_pid, (block, &join::by_name(block)), md);
     let node = |address: PciAddress| pci?.devices.iter().find(|device| device.address == address)?.near_node();
     let place = |name: &String| block.devices.iter().find(|device| device.name == *name)?.pci.copied().and_then(node);
     Some(path.disks.iter().map(|name| (name.clone(), place(name))).collect())

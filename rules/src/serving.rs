@@ -1,6 +1,7 @@
 //! Serving engines as capacity planning sees them: what is asked, what could be done, how much more may come at once,
 //! and how many GPUs that takes. For series and screens; `headroom_breach` looks at the same figures.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -10,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::UnitFacts;
 use crate::signals::Signals;
-use crate::signals::engine_load::EngineLoad;
 use crate::signals::engine_load::capacity::{WINDOW, part};
+use crate::signals::engine_load::{EngineLoad, Second};
 use crate::{Micro, Policy, like};
 
 /// One engine. Everything that cannot be told yet is absent.
@@ -149,7 +150,7 @@ pub(crate) fn all(
     policy: &Policy,
 ) -> Vec<Serving> {
     let fresh = signals.load.iter().filter(|(_, load)| load.is_fresh(now));
-    let one = |(url, load): (&String, &EngineLoad)| {
+    let one = |(url, load): (&String, &Box<EngineLoad>)| {
         let page = engines.and_then(|engines| engines.engines.iter().find(|engine| engine.url == *url));
         let slots = page.and_then(|page| page.kv_capacity_tokens.copied()).map(to_f64);
         let own: Vec<&UnitFacts<'_>> =
@@ -160,7 +161,7 @@ pub(crate) fn all(
         let now = most.and_then(|most| Some((load.rates(WINDOW)?, most)));
         let room = now.map(|(now, most)| room_at(load, now.of(most), policy));
         let held = load.capacity.held;
-        let memory = load.seconds.back().and_then(|last| last.kv).map(|kv| kv.as_fraction());
+        let memory = load.seconds.back().and_then(Second::kv).map(|kv| kv.as_fraction());
         let gpus = u32::try_from(gpus).unwrap_or(u32::MAX);
         let micro = |value: Option<f64>| value.map(Micro::from_f64);
         let takes = |part: Option<f64>| micro(part.map(|part| part * burst * f64::from(gpus)));

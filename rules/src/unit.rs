@@ -1,6 +1,7 @@
 //! The accounting units: which there are, and what each remembers. In which state each is: `settle`.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -8,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use gpuprod_snapshot::Tick;
-use gpuprod_snapshot::gpu::{Gpu, GpuHealth, Gpus, MigInstance};
+use gpuprod_snapshot::gpu::{Gpu, GpuHealth, GpuProcess, Gpus, MigInstance};
 use gpuprod_snapshot::topology::PciAddress;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -50,7 +51,7 @@ const NAMELESS: &str = "index-";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Units {
     #[serde(with = "entries")]
-    units: BTreeMap<UnitId, Unit>,
+    units: BTreeMap<UnitId, Box<Unit>>,
 }
 
 /// What a unit remembers from tick to tick.
@@ -120,10 +121,10 @@ pub(crate) struct Unit {
 
 impl Units {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&UnitId, &Unit)> {
-        self.units.iter()
+        self.units.iter().map(|(id, unit)| (id, &**unit))
     }
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&UnitId, &mut Unit)> {
-        self.units.iter_mut()
+        self.units.iter_mut().map(|(id, unit)| (id, &mut **unit))
     }
 
     /// Adds what is new, and drops what a repartitioning replaced.
@@ -147,8 +148,9 @@ impl Units {
     /// Whether it is a whole GPU that was there before, the only unit of its board: at nearly every tick all are.
     fn goes_on(&mut self, gpu: &Gpu, all_whole: bool) -> bool {
         let (Some(uuid), false) = (gpu.uuid.get(), gpu.mig.copied() == Some(true)) else { return false };
-        let others =
-            |(id, unit): (&UnitId, &Unit)| id.0.starts_with(NAMELESS) || (*unit.gpu.0 == **uuid && *id.0 != **uuid);
+        let others = |(id, unit): (&UnitId, &Box<Unit>)| {
+            id.0.starts_with(NAMELESS) || (*unit.gpu.0 == **uuid && *id.0 != **uuid)
+        };
         if !all_whole && self.units.iter().any(others) {
             return false;
         }
@@ -175,36 +177,38 @@ impl Units {
             if self.units.len() >= MOST_UNITS && !self.units.contains_key(&id) {
                 continue;
             }
-            let unit = self.units.entry(id.clone()).or_insert_with(|| Unit {
-                gpu: uuid.clone(),
-                formerly: formerly.clone(),
-                pci: None,
-                index: None,
-                gi,
-                rest,
-                slices,
-                slices_whole: whole,
-                engine: None,
-                power: Normals::default(),
-                activity: Activity::default(),
-                rounds: 0,
-                waits: Waits::default(),
-                sharing: Sharing::default(),
-                own: Own::default(),
-                silicon: Silicon::default(),
-                doubt: None,
-                checkpoints: Checkpoints::default(),
-                evals: Evals::default(),
-                deficit_since: None,
-                vacant_since: None,
-                usage: Arc::default(),
-                loads: Arc::default(),
-                recovered_since: None,
-                before: Before::default(),
-                conflict: Spell::default(),
-                state: None,
-                ownership: Arc::default(),
-                model: None,
+            let unit = self.units.entry(id.clone()).or_insert_with(|| {
+                Box::new(Unit {
+                    gpu: uuid.clone(),
+                    formerly: formerly.clone(),
+                    pci: None,
+                    index: None,
+                    gi,
+                    rest,
+                    slices,
+                    slices_whole: whole,
+                    engine: None,
+                    power: Normals::default(),
+                    activity: Activity::default(),
+                    rounds: 0,
+                    waits: Waits::default(),
+                    sharing: Sharing::default(),
+                    own: Own::default(),
+                    silicon: Silicon::default(),
+                    doubt: None,
+                    checkpoints: Checkpoints::default(),
+                    evals: Evals::default(),
+                    deficit_since: None,
+                    vacant_since: None,
+                    usage: Arc::default(),
+                    loads: Arc::default(),
+                    recovered_since: None,
+                    before: Before::default(),
+                    conflict: Spell::default(),
+                    state: None,
+                    ownership: Arc::default(),
+                    model: None,
+                })
             });
             unit.meet(gpu, slices, whole);
             present.push(id);
@@ -259,7 +263,7 @@ impl Unit {
         let Some(gpu) = gpu else { return };
         let listed = gpu.processes.get().is_some() && !self.rest;
         let works = self.gi.is_none() && gpu.util.copied().is_some_and(|util| util.0 > 0);
-        let vacant = listed && self.pids_of(gpu).is_empty() && !works;
+        let vacant = listed && self.processes_of(gpu).next().is_none() && !works;
         self.vacant_since = vacant.then(|| self.vacant_since.unwrap_or(now));
     }
 
@@ -367,7 +371,7 @@ impl Unit {
         let busy = gpu.util.copied().is_some_and(|util| util.0 > 0) && !facts.device.is(Lie::Ghost);
         match gpu.processes.get() {
             // Nobody on the list and yet at work: processes of another pid namespace. Whose it is cannot be told.
-            Some(_) if self.pids_of(gpu).is_empty() => {
+            Some(_) if self.processes_of(gpu).next().is_none() => {
                 return if busy && self.gi.is_none() { None } else { Some(false) };
             }
             Some(_) => return Some(true),
@@ -378,8 +382,12 @@ impl Unit {
     }
 
     fn pids_of(&self, gpu: &Gpu) -> Vec<u32> {
-        let processes = gpu.processes.get().into_iter().flatten();
-        processes.filter(|process| self.gi.is_none() || process.gi == self.gi).map(|process| process.pid).collect()
+        self.processes_of(gpu).map(|process| process.pid).collect()
+    }
+
+    fn processes_of<'a>(&self, gpu: &'a Gpu) -> impl Iterator<Item = &'a GpuProcess> {
+        let gi = self.gi;
+        gpu.processes.get().into_iter().flatten().filter(move |process| gi.is_none() || process.gi == gi)
     }
 }
 

@@ -14,12 +14,11 @@ use serde::{Deserialize, Serialize};
 use super::Thresholds;
 use super::memo::Memo;
 use super::switch::Switch;
-use crate::baseline::{median, push};
+use crate::baseline::{Track, median, push};
 use crate::course::Course as Blocks;
 use crate::facts::peers::is_kin;
 use crate::facts::{Demand, UnitFacts};
 use crate::rule::View;
-use crate::signals::StorageSignals;
 use crate::{Cause, Policy, State, UnitId, UnitJudgement, entries};
 
 /// Blocks that are remembered: a little more than five minutes.
@@ -232,8 +231,8 @@ pub(crate) fn compare(
 /// other before either is blamed.
 fn has_its_own(view: &View<'_>, other: &UnitFacts<'_>) -> bool {
     let signals = view.host.signals;
-    let late = |track: Option<&StorageSignals>, ratio: f64| {
-        let deviation = track.and_then(|signals| signals.latency.deviation(view.policy));
+    let late = |latency: Option<&Track>, ratio: f64| {
+        let deviation = latency.and_then(|latency| latency.deviation(view.policy));
         deviation.is_some_and(|latency| latency.alarm && latency.ratio() >= ratio)
     };
     let victim = view.unit;
@@ -243,9 +242,9 @@ fn has_its_own(view: &View<'_>, other: &UnitFacts<'_>) -> bool {
     let mut mounts = other.work.mounts.iter().filter(|mount| !victim.work.mounts.contains(*mount));
     let mut throttled = view.host.units.iter().filter(|unit| unit.throttled && !is_kin(victim, unit));
     throttled.any(|unit| unit.id == other.id || is_kin(other, unit))
-        || disks.any(|name| late(signals.disks.get(name), disk))
-        || arrays.any(|name| late(signals.arrays.get(name), array))
-        || mounts.any(|name| late(signals.mounts.get(name), disk))
+        || disks.any(|name| late(signals.disks.get(name).map(|signals| &signals.latency), disk))
+        || arrays.any(|name| late(signals.arrays.get(name).map(|signals| &signals.latency), array))
+        || mounts.any(|name| late(signals.mounts.get(name).map(|signals| &signals.latency), disk))
 }
 
 impl History {

@@ -38,7 +38,7 @@ struct Shows {
 pub(super) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = view.host.syncing().map(|(array, _)| of_array(view, array).candidate).collect();
     for name in own_disks(view) {
-        let signals = view.host.signals.disks.get(name);
+        let signals = view.host.signals.disks.get(name).map(|signals| &**signals);
         let mut candidate = shows(view, name, signals, ratio(view, name), false).candidate;
         if flooded(view, name) {
             candidate.cause = Cause::BackgroundIo;
@@ -93,7 +93,7 @@ fn blame(view: &View<'_>, Shows { candidate, latency }: Shows) -> Result<Blame, 
 
 fn of_array(view: &View<'_>, array: &MdArray) -> Shows {
     let word = array.action.get().map_or("sync", |action| action.as_str());
-    let signals = view.host.signals.arrays.get(&array.name);
+    let signals = view.host.signals.arrays.get(&array.name).map(|signals| &**signals);
     let errors = array.degraded.copied().is_some_and(|missing| missing > 0);
     let mut shows = shows(view, &array.name, signals, view.policy.raid_rebuild_impact.sync_await_ratio, errors);
     if !view.unit.work.path.arrays.contains(&array.name) {

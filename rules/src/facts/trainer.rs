@@ -32,7 +32,7 @@ impl<'a> Gather<'a> {
     /// The job whose page this unit's processes serve. A page that counts while the GPU below it rests, or has long
     /// contradicted it, speaks of another GPU, or lies.
     pub(crate) fn trainer(&self, unit: &Unit, page: Option<&'a Engine>, policy: &Policy) -> Trainer<'a> {
-        let known = page.and_then(|page| self.signals.steps.get(&page.url));
+        let known = page.and_then(|page| self.signals.steps.get(&page.url)).map(|steps| &**steps);
         let counts = known.and_then(|known| known.rate(self.now, policy)).is_some_and(|rate| rate > 0.0);
         let contradicted = unit.contradicted(self.now, policy.telemetry_degraded.conflict_ns);
         let lies = contradicted || (counts && unit.usage.block.rests());

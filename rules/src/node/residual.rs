@@ -176,7 +176,7 @@ pub(crate) fn saturated(signals: &Signals, policy: &Policy) -> bool {
 }
 
 fn iops(signals: &Signals, hit: bool, policy: &Policy) -> Option<Residual> {
-    learnt(Resource::StorageIops, signals.node.operations.values(), hit, policy)
+    learnt(Resource::StorageIops, signals.node.operations.values().map(|track| &**track), hit, policy)
 }
 
 fn learnt<'a>(

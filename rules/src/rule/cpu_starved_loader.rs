@@ -162,12 +162,12 @@ pub(crate) fn candidate(view: &View<'_>) -> Option<(&'static str, Candidate)> {
 }
 
 fn own<'a>(view: &View<'a>) -> Option<&'a Workload> {
-    view.host.signals.host.workloads.get(view.unit.work.ties.cgroup.as_deref()?)
+    view.host.signals.host.workloads.get(view.unit.work.ties.cgroup.as_deref()?).map(|own| &**own)
 }
 
 /// Whose CPU pressure is looked at: its own, or, in the old hierarchy, the node's.
 fn waits<'a>(view: &View<'a>) -> Option<&'a Workload> {
-    let node = || view.host.signals.host.workloads.get("");
+    let node = || view.host.signals.host.workloads.get("").map(|node| &**node);
     own(view).filter(|own| own.cpu_wait.latest().is_some()).or_else(node)
 }
 

@@ -152,7 +152,8 @@ fn proof(view: &View<'_>, engine: &Engine, load: &EngineLoad) -> alloc::vec::Vec
     if let Some(last) = load.seconds.back() {
         proof.push(Evidence::plain("requests in execution", &engine.url, f64::from(last.running), "requests"));
         proof.push(Evidence::plain("requests that wait", &engine.url, f64::from(last.waiting), "requests"));
-        proof.extend(last.kv.map(|kv| Evidence::plain("KV cache in use", &engine.url, kv.as_fraction() * 100.0, "%")));
+        proof
+            .extend(last.kv().map(|kv| Evidence::plain("KV cache in use", &engine.url, kv.as_fraction() * 100.0, "%")));
     }
     proof.extend(view.unit.util.map(|util| Evidence::plain("utilization", &view.unit.name, util * 100.0, "%")));
     proof

@@ -57,12 +57,12 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     };
     let last = Nanos::from_secs(10);
     let still =
-        view.active && load.share(last, |second| second.kv.is_some_and(|kv| kv >= rule.clear)) >= Some(rule.share);
+        view.active && load.share(last, |second| second.kv().is_some_and(|kv| kv >= rule.clear)) >= Some(rule.share);
     if full < rule.share && !still {
         return Outcome::Silent;
     }
     let waits = load.share(minute, |second| second.waiting > 0).unwrap_or_default();
-    let preempts = load.rate(minute, |second| second.preempted.unwrap_or(0)).unwrap_or(0.0);
+    let preempts = load.rate(minute, |second| second.preempted().unwrap_or(0)).unwrap_or(0.0);
     // To stay takes half of what it takes to enter.
     if waits < Part(if view.active { 250_000 } else { 500_000 }) && preempts <= 0.0 {
         return Outcome::Silent;

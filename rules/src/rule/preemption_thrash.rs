@@ -8,7 +8,7 @@ use gpuprod_snapshot::units::{Nanos, to_f64};
 use super::queueing::{before_deficit, claim, costs, fresh};
 use super::{Claim, Outcome, Text, View};
 use crate::policy::table::thresholds;
-use crate::signals::engine_load::EngineLoad;
+use crate::signals::engine_load::{EngineLoad, Second};
 use crate::{Cause, Evidence, Micro, Part, Severity};
 
 thresholds! {
@@ -57,7 +57,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     // To stay takes half of what it takes to enter.
     let half = |limit: f64| if view.active { limit / 2.0 } else { limit };
     if swaps.as_fraction() >= half(rule.swapped.as_fraction()) && (view.active || view.unit.deficit_since.is_some()) {
-        let swapped = load.seconds.back().and_then(|second| second.swapped).unwrap_or(0);
+        let swapped = load.seconds.back().and_then(Second::swapped).unwrap_or(0);
         let summary =
             format!("{swapped} requests are swapped out to the host's memory, and progress is below its normal");
         let proof = alloc::vec![Evidence::plain("requests swapped out", &engine.url, f64::from(swapped), "requests")];
@@ -107,7 +107,7 @@ fn goodput(engine: &Engine, load: &EngineLoad, rate: f64, stretch: Nanos) -> Opt
     let tokens = load.rate(stretch, |second| second.generated.saturating_add(second.prompt))?;
     let last = load.seconds.back()?;
     let capacity = to_f64(engine.kv_capacity_tokens.copied()?);
-    let each = capacity * last.kv?.as_fraction() / f64::from(last.running.max(1));
+    let each = capacity * last.kv()?.as_fraction() / f64::from(last.running.max(1));
     let all = tokens + rate * each;
     (all > 0.0).then(|| Part::from_fraction(tokens / all))
 }

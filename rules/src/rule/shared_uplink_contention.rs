@@ -88,6 +88,10 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
 
 /// Full uplinks of the workload's GPUs: one that is spread over several is as slow as the slowest way.
 pub(crate) fn candidates(view: &View<'_>) -> Vec<Candidate> {
+    // On most nodes none is full, and nobody's way need be looked at.
+    if view.host.signals.pcie.shared_uplinks().all(|(_, uplink)| uplink.full_since.is_none()) {
+        return Vec::new();
+    }
     let own = view.host.units.iter().filter(|unit| unit.id == view.unit.id || unit.works_with(view.unit));
     own.filter_map(|unit| full(view, unit.gpu?.pci.copied()?, false)).map(|full| contention(view, &full)).collect()
 }

@@ -60,8 +60,14 @@ impl Signals {
             let Some(before) = old.engines.iter().find(|before| before.url == engine.url) else {
                 continue;
             };
-            let signals = self.engines.entry(engine.url.clone()).or_insert_with(EngineSignals::new);
-            let load = self.load.entry(engine.url.clone()).or_default();
+            let signals = match self.engines.get_mut(&engine.url) {
+                Some(known) => known,
+                None => self.engines.entry(engine.url.clone()).or_insert_with(|| Box::new(EngineSignals::new())),
+            };
+            let load = match self.load.get_mut(&engine.url) {
+                Some(known) => known,
+                None => self.load.entry(engine.url.clone()).or_default(),
+            };
             if signals.print.see(engine, suspect.seen(&engine.url, window)) {
                 signals.renew();
                 load.renew();

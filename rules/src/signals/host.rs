@@ -54,7 +54,7 @@ const STUCK: u64 = 255;
 pub(crate) struct HostSignals {
     /// By cgroup path; the empty path is the whole node.
     #[serde(with = "entries")]
-    pub(crate) workloads: BTreeMap<String, Workload>,
+    pub(crate) workloads: BTreeMap<String, Box<Workload>>,
     /// By name (`mlx5_0`, `mlx5_0/2`, `eth0`).
     #[serde(with = "entries")]
     pub(crate) ports: BTreeMap<String, Port>,
@@ -241,7 +241,7 @@ impl HostSignals {
             if self.workloads.len() >= MOST {
                 return None;
             }
-            self.workloads.insert(path.to_string(), Workload::new());
+            self.workloads.insert(path.to_string(), Box::new(Workload::new()));
         }
         let workload = self.workloads.get_mut(path)?;
         workload.seen = now;

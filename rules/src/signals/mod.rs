@@ -1,5 +1,6 @@
 //! The shared tables: what was learnt about engines, disks and arrays. Rules read them and hold nothing.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -41,24 +42,24 @@ pub(crate) use storage::StorageSignals;
 /// A block of an engine counts when at least so many seconds of it were seen.
 const ENOUGH_SECONDS: f64 = 2.0;
 
-/// Everything that was learnt.
+/// Everything that was learnt. Large values are boxed: a map's leaf has room for eleven.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Signals {
     /// By URL.
     #[serde(with = "entries")]
-    pub(crate) engines: BTreeMap<String, EngineSignals>,
+    pub(crate) engines: BTreeMap<String, Box<EngineSignals>>,
     /// Training jobs that count their steps, by URL.
     #[serde(default, with = "entries")]
-    pub(crate) steps: BTreeMap<String, steps::StepSignals>,
+    pub(crate) steps: BTreeMap<String, Box<steps::StepSignals>>,
     /// By disk.
     #[serde(with = "entries")]
-    pub(crate) disks: BTreeMap<String, StorageSignals>,
+    pub(crate) disks: BTreeMap<String, Box<StorageSignals>>,
     /// By array: of its members in sync.
     #[serde(with = "entries")]
-    pub(crate) arrays: BTreeMap<String, StorageSignals>,
+    pub(crate) arrays: BTreeMap<String, Box<StorageSignals>>,
     /// By mount point: network file systems that count.
     #[serde(default, with = "entries")]
-    pub(crate) mounts: BTreeMap<String, StorageSignals>,
+    pub(crate) mounts: BTreeMap<String, Box<StorageSignals>>,
     /// GPUs as devices.
     #[serde(default)]
     pub(crate) devices: device::Devices,
@@ -67,7 +68,7 @@ pub(crate) struct Signals {
     pub(crate) node: node::NodeSignals,
     /// What engines had to do lately, by URL.
     #[serde(default, with = "entries")]
-    pub(crate) load: BTreeMap<String, engine_load::EngineLoad>,
+    pub(crate) load: BTreeMap<String, Box<engine_load::EngineLoad>>,
     /// Of the node around the GPUs.
     #[serde(default)]
     pub(crate) host: HostSignals,
@@ -166,7 +167,7 @@ impl Signals {
         let Some(pages) = window.last.engine.as_ref().and_then(|sample| sample.value.get()) else { return };
         for page in pages.engines.iter().filter(|page| page.trains() && page.steps.get().is_some()) {
             if !self.steps.contains_key(&page.url) {
-                self.steps.insert(page.url.clone(), steps::StepSignals::default());
+                self.steps.insert(page.url.clone(), Box::default());
             }
             if let Some(steps) = self.steps.get_mut(&page.url) {
                 if steps.print.see(page, suspect.seen(&page.url, window)) {
@@ -182,7 +183,7 @@ impl Signals {
         for (url, engine) in &mut self.engines {
             if engine.ages(now, !suspect.engines.contains(url)) {
                 engine.renew();
-                self.load.get_mut(url).into_iter().for_each(engine_load::EngineLoad::renew);
+                self.load.get_mut(url).into_iter().for_each(|load| load.renew());
             }
         }
         for (url, steps) in &mut self.steps {
@@ -199,9 +200,9 @@ impl Signals {
         self.pcie.rest();
         self.node.rest();
         self.host.rest();
-        self.engines.values_mut().for_each(EngineSignals::rest);
-        self.steps.values_mut().for_each(steps::StepSignals::rest);
-        self.load.values_mut().for_each(engine_load::EngineLoad::rest);
+        self.engines.values_mut().for_each(|engine| engine.rest());
+        self.steps.values_mut().for_each(|steps| steps.rest());
+        self.load.values_mut().for_each(|load| load.rest());
         for storage in self.disks.values_mut().chain(self.arrays.values_mut()).chain(self.mounts.values_mut()) {
             storage.rest();
         }

@@ -1,5 +1,6 @@
 //! What the node's drives do in all: which they are, and their operations per second.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
@@ -22,7 +23,7 @@ pub(crate) struct NodeSignals {
     pub(crate) drives: BTreeSet<String>,
     /// Operations per second, by drive.
     #[serde(with = "entries")]
-    pub(crate) operations: BTreeMap<String, Track>,
+    pub(crate) operations: BTreeMap<String, Box<Track>>,
 }
 
 impl NodeSignals {
@@ -39,14 +40,18 @@ impl NodeSignals {
             };
             let operations = |io: &gpuprod_snapshot::storage::IoCounters| io.reads.saturating_add(io.writes);
             let Some(done) = operations(after).checked_sub(operations(before)) else { continue };
-            if self.drives.len() < DRIVES {
+            if !self.drives.contains(&device.name) {
+                if self.drives.len() >= DRIVES {
+                    continue;
+                }
                 self.drives.insert(device.name.clone());
             }
-            if !self.drives.contains(&device.name) {
-                continue;
-            }
-            let track = self.operations.entry(device.name.clone());
-            track.or_insert_with(|| Track::new(Worse::Lower, ENOUGH_SECONDS)).add(to_f64(done), between.as_secs_f64());
+            let fresh = || Box::new(Track::new(Worse::Lower, ENOUGH_SECONDS));
+            let track = match self.operations.get_mut(&device.name) {
+                Some(known) => known,
+                None => self.operations.entry(device.name.clone()).or_insert_with(fresh),
+            };
+            track.add(to_f64(done), between.as_secs_f64());
         }
         self.drives.retain(|name| new.devices.iter().any(|device| device.name == *name));
         self.operations.retain(|name, _| self.drives.contains(name));
@@ -59,6 +64,6 @@ impl NodeSignals {
     }
 
     pub(crate) fn rest(&mut self) {
-        self.operations.values_mut().for_each(Track::rest);
+        self.operations.values_mut().for_each(|track| track.rest());
     }
 }

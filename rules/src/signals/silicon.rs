@@ -14,7 +14,7 @@ use gpuprod_snapshot::units::{Nanos, from_f64};
 use serde::{Deserialize, Serialize};
 
 use super::own::Lesson;
-use crate::baseline::{median, push};
+use crate::baseline::push;
 use crate::{Policy, WeightSource, weight};
 
 /// Below this utilization the quotient is noise.
@@ -74,8 +74,21 @@ impl Kind {
         }
         let Some(fine) = from_f64(mean * FINE).and_then(|fine| u32::try_from(fine).ok()) else { return };
         push(&mut self.blocks, fine, KEPT);
-        let mut values: Vec<f64> = self.blocks.iter().map(|fine| f64::from(*fine) / FINE).collect();
-        self.normal = median(&mut values);
+        self.normal = self.middle();
+    }
+
+    /// The median of the blocks: looked for among whole numbers.
+    fn middle(&self) -> f64 {
+        let mut blocks: Vec<u32> = self.blocks.iter().copied().collect();
+        let middle = blocks.len() / 2;
+        let odd = blocks.len() % 2 == 1;
+        if blocks.is_empty() {
+            return 0.0;
+        }
+        let part = |fine: u32| f64::from(fine) / FINE;
+        let (lower, high, _) = blocks.select_nth_unstable(middle);
+        let low = lower.iter().max().filter(|_| !odd);
+        low.map_or(part(*high), |low| (part(*low) + part(*high)) / 2.0)
     }
 
     fn normal(&self, policy: &Policy) -> Option<f64> {

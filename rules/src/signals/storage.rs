@@ -1,5 +1,6 @@
 //! What was learnt of disks, arrays and network file systems: latency, requests in flight, bytes per second.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 
 use gpuprod_snapshot::Source;
@@ -12,7 +13,7 @@ use super::by_load::ByLoad;
 use super::{ENOUGH_SECONDS, Signals};
 use crate::Policy;
 use crate::baseline::{Track, Worse};
-use crate::join::disks_below;
+use crate::join::{by_name, disks_below};
 use crate::window::Window;
 
 /// A mean latency over fewer operations than this in a block says nothing (counters are whole milliseconds).
@@ -89,8 +90,8 @@ struct Step {
 }
 
 impl StorageSignals {
-    fn new() -> Self {
-        Self {
+    fn new() -> Box<Self> {
+        Box::new(Self {
             latency: Track::new(Worse::Higher, ENOUGH_OPERATIONS),
             in_flight: Track::new(Worse::Higher, ENOUGH_SECONDS),
             throughput: throughput(),
@@ -100,7 +101,7 @@ impl StorageSignals {
             stuck_since: None,
             sync_since: None,
             synced: None,
-        }
+        })
     }
 
     fn add(&mut self, step: Step, between: Nanos, now: Nanos) {
@@ -146,21 +147,28 @@ impl Signals {
                 continue;
             };
             deltas.insert(&device.name, step);
-            let disk = self.disks.entry(device.name.clone()).or_insert_with(StorageSignals::new);
+            let disk = match self.disks.get_mut(&device.name) {
+                Some(known) => known,
+                None => self.disks.entry(device.name.clone()).or_insert_with(StorageSignals::new),
+            };
             disk.add(step, between, now);
         }
         let Some(md) = window.value(Source::Md, |tick| &tick.md).get().copied() else {
             return;
         };
+        let devices = by_name(new);
         for array in &md.arrays {
-            let signals = self.arrays.entry(array.name.clone()).or_insert_with(StorageSignals::new);
+            let signals = match self.arrays.get_mut(&array.name) {
+                Some(known) => known,
+                None => self.arrays.entry(array.name.clone()).or_insert_with(StorageSignals::new),
+            };
             let running = array.sync.get() == Some(&SyncState::Running);
             signals.sync_since = running.then(|| signals.sync_since.unwrap_or(now));
             if running {
                 signals.synced = Some(now);
             }
             // The member that is being written tells nothing about what a reader waits for.
-            for disk in disks_below(array, steady, new, md) {
+            for disk in disks_below(array, steady, &devices, md) {
                 if let Some(step) = deltas.get(disk.as_str()) {
                     signals.add(*step, between, now);
                 }

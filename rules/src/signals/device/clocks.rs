@@ -86,7 +86,8 @@ impl Clocks {
     /// Takes in a reading.
     pub(crate) fn read(&mut self, gpu: &Gpu, now: Nanos, policy: &Policy) {
         let works = gpu.util.copied().is_some_and(|util| util.as_fraction() >= WORKS);
-        let clock = gpu.clock_sm.copied().filter(|_| works).map(|clock| f64::from(clock.0));
+        let megahertz = gpu.clock_sm.copied().filter(|_| works);
+        let clock = megahertz.map(|clock| f64::from(clock.0));
         let watts = gpu.power.copied().filter(|_| works).map(|power| to_f64(power.0) / 1e3);
         self.largest =
             gpu.clock_sm_max.copied().filter(|most| most.0 > 0).map(|most| f64::from(most.0)).or(self.largest);
@@ -94,7 +95,7 @@ impl Clocks {
         self.limit_seen = self.limit_seen.max(limit);
         let held = gpu.clock_reasons.copied().and_then(Held::of);
         let held = held.filter(|held| *held != Held::PowerCap || self.cap_counts(gpu, clock, watts, policy));
-        self.trail.push(Moment { at: now, held, clock }, MOST_READINGS, TRAIL);
+        self.trail.push(Moment::new(now, held, megahertz), MOST_READINGS, TRAIL);
         // Clocks that are held down are not the GPU's own normal.
         if held.is_none() {
             for (track, value) in [(&mut self.clock, clock), (&mut self.power, watts)] {
@@ -166,7 +167,7 @@ impl Clocks {
 
     /// The clock of the last seconds in which it worked, MHz.
     pub(crate) fn recent(&self, now: Nanos) -> Option<f64> {
-        let clocks = self.trail.iter().filter(|moment| moment.within(now, SHORT)).filter_map(|moment| moment.clock);
+        let clocks = self.trail.iter().filter(|moment| moment.within(now, SHORT)).filter_map(Moment::clock);
         let (sum, n) = clocks.fold((0.0, 0_usize), |(sum, n), clock| (sum + clock, n + 1));
         (n > 0).then(|| sum / float(n))
     }

@@ -1,5 +1,6 @@
 //! What is learnt of each GPU as a device: its errors, its clocks, its link, and whether its readings can be believed.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
@@ -31,7 +32,7 @@ const MOST_DEVICES: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Devices {
     #[serde(with = "entries")]
-    devices: BTreeMap<String, DeviceSignals>,
+    devices: BTreeMap<String, Box<DeviceSignals>>,
     /// The driver has said nothing since, and the call that does not come back.
     #[serde(default)]
     silent: Option<(Nanos, Option<String>)>,
@@ -49,7 +50,7 @@ pub(crate) struct DeviceSignals {
 
 impl Devices {
     pub(crate) fn get(&self, identity: &str) -> Option<&DeviceSignals> {
-        self.devices.get(identity)
+        self.devices.get(identity).map(|device| &**device)
     }
 
     /// Ends the block that began at `start`.
@@ -78,12 +79,13 @@ impl Devices {
         let gpus = tick.gpu.as_ref().and_then(|sample| sample.value.get());
         for gpu in gpus.into_iter().flat_map(|gpus| &gpus.devices) {
             let identity = identity(gpu);
-            if !self.devices.contains_key(&*identity) && self.devices.len() < MOST_DEVICES {
-                self.devices.insert(identity.clone().into_owned(), DeviceSignals::default());
-            }
-            if let Some(device) = self.devices.get_mut(&*identity) {
-                device.pci = gpu.pci.copied().or(device.pci);
-            }
+            let full = self.devices.len() >= MOST_DEVICES;
+            let device = match self.devices.get_mut(&*identity) {
+                Some(device) => device,
+                None if full => continue,
+                None => self.devices.entry(identity.into_owned()).or_default(),
+            };
+            device.pci = gpu.pci.copied().or(device.pci);
         }
         let events = tick.xid.iter().filter_map(|sample| sample.value.get()).flat_map(|xids| &xids.events);
         for event in events {

@@ -3,17 +3,37 @@
 
 use alloc::collections::VecDeque;
 
-use gpuprod_snapshot::units::Nanos;
+use gpuprod_snapshot::units::{MegaHertz, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::Held;
+use crate::baseline::room;
+use crate::number::Slim;
 
 /// One reading.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Moment {
     pub(super) at: Nanos,
     pub(super) held: Option<Held>,
-    pub(super) clock: Option<f64>,
+    #[serde(with = "fraction")]
+    clock: Slim,
+}
+
+/// A clock is whole megahertz; its saved form is that of a float.
+mod fraction {
+    use gpuprod_snapshot::units::from_f64;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Slim;
+
+    pub(super) fn serialize<S: Serializer>(clock: &Slim, serializer: S) -> Result<S::Ok, S::Error> {
+        clock.get().map(f64::from).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Slim, D::Error> {
+        let clock = Option::<f64>::deserialize(deserializer)?.and_then(from_f64);
+        Ok(clock.and_then(|clock| u32::try_from(clock).ok()).into())
+    }
 }
 
 /// Readings, the newest last. Its saved form is the list.
@@ -45,6 +65,7 @@ impl Trail {
             self.held -= usize::from(first.is_some_and(|first| first.held.is_some()));
         }
         self.held += usize::from(moment.held.is_some());
+        room(&mut self.moments, most);
         self.moments.push_back(moment);
     }
 
@@ -64,6 +85,15 @@ impl Trail {
 }
 
 impl Moment {
+    pub(super) fn new(at: Nanos, held: Option<Held>, clock: Option<MegaHertz>) -> Self {
+        Self { at, held, clock: clock.map(|clock| clock.0).into() }
+    }
+
+    /// The SM clock while it worked, MHz.
+    pub(super) fn clock(&self) -> Option<f64> {
+        self.clock.get().map(f64::from)
+    }
+
     /// Whether it is younger than that.
     pub(super) fn within(&self, now: Nanos, length: Nanos) -> bool {
         now.saturating_sub(self.at) < length

@@ -65,7 +65,7 @@ impl Capacity {
     /// Takes in a page and the one before it.
     pub(super) fn step(&mut self, before: Second, now: Second) {
         let inside = |second: Second| {
-            i64::from(second.running) + i64::from(second.waiting) + i64::from(second.swapped.unwrap_or(0))
+            i64::from(second.running) + i64::from(second.waiting) + i64::from(second.swapped().unwrap_or(0))
         };
         let came = inside(now) - inside(before) + i64::from(now.finished);
         let (since, sum) = self.open.unwrap_or((before.at, 0));
@@ -121,7 +121,7 @@ impl EngineLoad {
         for second in self.last(AT_LIMIT) {
             all += 1;
             waited += u64::from(second.waiting > 0 && second.running > 0);
-            tokens += second.kv.map_or(0.0, |kv| kv.as_fraction()) * slots;
+            tokens += second.kv().map_or(0.0, |kv| kv.as_fraction()) * slots;
             running += f64::from(second.running);
         }
         self.capacity.held = (running > 0.0 && tokens > 0.0).then(|| tokens / running);

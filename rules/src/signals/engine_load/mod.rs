@@ -14,6 +14,8 @@ use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Missing, Reading};
 use serde::{Deserialize, Serialize};
 
+use crate::baseline::push;
+use crate::number::Slim;
 use crate::{Part, Policy};
 use capacity::Capacity;
 use latency::Latencies;
@@ -31,23 +33,36 @@ pub(crate) struct Second {
     pub(crate) at: Nanos,
     pub(crate) running: u32,
     pub(crate) waiting: u32,
-    pub(crate) swapped: Option<u32>,
-    pub(crate) kv: Option<Part>,
+    swapped: Slim,
+    /// In millionths.
+    kv: Slim,
     pub(crate) generated: u32,
     pub(crate) prompt: u32,
     /// Prompt tokens that the prefix cache did not have.
     #[serde(default)]
     pub(crate) computed: f64,
     pub(crate) finished: u32,
-    pub(crate) preempted: Option<u32>,
+    preempted: Slim,
 }
 
 impl Second {
+    pub(crate) fn swapped(&self) -> Option<u32> {
+        self.swapped.get()
+    }
+
+    pub(crate) fn kv(&self) -> Option<Part> {
+        self.kv.get().map(Part)
+    }
+
+    pub(crate) fn preempted(&self) -> Option<u32> {
+        self.preempted.get()
+    }
+
     /// Whether the cache was full in it: at its end, or when a request had to give its place up (none does while there is
     /// room; whoever is sampled after it sees the room that it left).
     fn is_full(&self, policy: &Policy) -> bool {
-        let preempted = self.preempted.is_some_and(|preempted| preempted > 0);
-        self.kv.is_some_and(|kv| preempted || kv >= policy.kv_saturation.full)
+        let preempted = self.preempted().is_some_and(|preempted| preempted > 0);
+        self.kv().is_some_and(|kv| preempted || kv >= policy.kv_saturation.full)
     }
 }
 
@@ -169,13 +184,13 @@ impl EngineLoad {
             at: after.at,
             running,
             waiting,
-            swapped: held(&after.swapped),
-            kv,
+            swapped: held(&after.swapped).into(),
+            kv: kv.map(|kv| kv.0).into(),
             generated,
             prompt,
             computed: f64::from(prompt) * computed,
             finished,
-            preempted: after.preemptions.get().map(|_| preempted),
+            preempted: after.preemptions.get().map(|_| preempted).into(),
         };
         if let Some(last) = last {
             self.capacity.step(last, second);
@@ -185,7 +200,7 @@ impl EngineLoad {
         let counters = after.generation_tokens.get().is_some() || after.prompt_tokens.get().is_some();
         let moved = !counters || generated > 0 || prompt > 0 || finished > 0;
         // A long prompt moves no counter until it is through; the cache that it fills does.
-        let still = !moved && last.is_some_and(|last| last.kv == kv);
+        let still = !moved && last.is_some_and(|last| last.kv() == kv);
         let same = last.is_some_and(|last| last.running == running && last.waiting == waiting);
         let from = last.map_or(after.at, |last| last.at);
         let full = kv.is_some_and(|kv| kv >= policy.kv_saturation.full);
@@ -194,10 +209,7 @@ impl EngineLoad {
         self.unadmitted.mark(!moved && running == 0 && waiting > 0, from);
         self.idle.mark(running == 0 && waiting == 0 && !moved, from);
         self.dead_full.mark(!moved && running == 0 && full, from);
-        if self.seconds.len() >= SECONDS {
-            self.seconds.pop_front();
-        }
-        self.seconds.push_back(second);
+        push(&mut self.seconds, second, SECONDS);
         while self.seconds.front().is_some_and(|first| after.at.saturating_sub(first.at) > KEPT) {
             self.seconds.pop_front();
         }
@@ -205,8 +217,8 @@ impl EngineLoad {
         let thrash = policy.preemption_thrash.for_ns;
         self.lately = Lately {
             full: self.share(MINUTE, |second| second.is_full(policy)),
-            swapped: self.share(thrash, |second| second.swapped.is_some_and(|swapped| swapped > 0)),
-            preempted: self.rate(thrash, |second| second.preempted.unwrap_or(0)),
+            swapped: self.share(thrash, |second| second.swapped().is_some_and(|swapped| swapped > 0)),
+            preempted: self.rate(thrash, |second| second.preempted().unwrap_or(0)),
         };
     }
 

@@ -152,8 +152,8 @@ fn redone(seconds: &VecDeque<Second>, middle: usize, policy: &Policy) -> bool {
     let (Some(first), Some(last)) = (seconds.get(middle), seconds.back()) else { return false };
     let length = last.at.saturating_sub(first.at).as_secs_f64();
     let late = || seconds.iter().skip(middle + 1);
-    let preempted: u64 = late().map(|second| u64::from(second.preempted.unwrap_or(0))).sum();
-    let swapped = late().filter(|second| second.swapped.is_some_and(|swapped| swapped > 0)).count();
+    let preempted: u64 = late().map(|second| u64::from(second.preempted().unwrap_or(0))).sum();
+    let swapped = late().filter(|second| second.swapped().is_some_and(|swapped| swapped > 0)).count();
     let share = swapped.saturating_mul(1_000_000) / late().count().max(1);
     to_f64(preempted) >= rule.rate * length && preempted > 0
         || u32::try_from(share).is_ok_and(|share| share >= rule.swapped.0)

@@ -1,5 +1,6 @@
 //! What is learnt of the way between GPUs and the host: links, uplinks that devices share, and where they are fed from.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
@@ -30,7 +31,7 @@ const MOST_BOARDS: usize = 1024;
 pub(crate) struct PcieSignals {
     /// By identity.
     #[serde(with = "entries")]
-    boards: BTreeMap<String, Board>,
+    boards: BTreeMap<String, Box<Board>>,
     /// By the bridge that its devices share.
     #[serde(with = "entries")]
     uplinks: BTreeMap<PciAddress, Uplink>,
@@ -74,7 +75,7 @@ impl Default for Board {
 impl PcieSignals {
     /// Of a GPU.
     pub(crate) fn board(&self, gpu: &Gpu) -> Option<&Board> {
-        self.boards.get(&*identity(gpu))
+        self.boards.get(&*identity(gpu)).map(|board| &**board)
     }
 
     /// The uplinks that a GPU shares with others.
