@@ -22,6 +22,7 @@ use crate::facts::trainer::Trainer;
 use crate::facts::work::Work;
 use crate::facts::{Demand, UnitFacts, peers};
 use crate::join;
+use crate::reading::dead;
 use crate::signals::device::Lie;
 use crate::signals::own::Lesson;
 use crate::signals::{EngineSignals, Signals};
@@ -144,9 +145,6 @@ impl<'a> Gather<'a> {
 
     fn unit(&self, id: &UnitId, unit: &mut Unit, work: &Rc<Work<'a>>, policy: &Policy) -> UnitFacts<'a> {
         let gpu = unit.gpu(self.gpus);
-        if let Some(gpu) = gpu {
-            unit.power.learn_context(gpu);
-        }
         // While the driver hangs, nobody lists processes: the engine that was last seen on the unit stays its own.
         let remembered = || self.engines.iter().find(|engine| Some(&engine.url) == unit.engine.as_ref());
         let engine = work.engine.or_else(|| if gpu.is_none() { remembered() } else { None });
@@ -158,10 +156,18 @@ impl<'a> Gather<'a> {
         }
         let signals = engine.and_then(|engine| self.signals.engines.get(&engine.url)).map(|engine| &**engine);
         let trainer = if engine.is_none() { self.trainer(unit, work.page, policy) } else { Trainer::default() };
+        let steps = trainer.signals.and_then(|steps| steps.rate(self.now, policy));
+        let counted = signals.map_or(steps, |engine| engine.lately(self.now, policy.block_ns));
+        if let Some(gpu) = gpu {
+            // A page that has not told yet may count.
+            let paged = engine.is_some() || trainer.page.is_some();
+            unit.power.learn_context(gpu, counted.map_or(paged, |rate| rate > 0.0));
+        }
         let mut device = self.device(unit, &work.family, policy);
         // What cannot be believed is as if it had not been read.
         let believed = gpu.filter(|_| !device.is(Lie::Frozen));
         let mig = unit.gi.is_some();
+        let board = believed.filter(|_| !mig && !device.is(Lie::DeadUtil));
         let own = unit.power.references(policy);
         let weight = if mig {
             unit.instance(self.gpus)
@@ -175,9 +181,9 @@ impl<'a> Gather<'a> {
         let rests = unit.usage.block.rests() && signals.and_then(EngineSignals::rate).is_some_and(|rate| rate > 0.0);
         let silicon = if mig { unit.instance(self.gpus).and_then(|instance| instance.gpm.get()) } else { None };
         let silicon = silicon.or_else(|| believed.filter(|_| !mig)?.gpm.get()).filter(|_| believed.is_some());
-        unit.own.read(self.now, weight::pace(silicon, believed.filter(|_| !mig)), policy);
+        unit.own.read(self.now, weight::pace(silicon, board), policy);
         let weight = weight
-            .or_else(|| weight::of(believed.filter(|_| !mig), signals.filter(|_| !rests), own, self.now))
+            .or_else(|| weight::of((silicon.filter(|_| !mig), board), signals.filter(|_| !rests), own, self.now))
             .unwrap_or(Weight::NONE);
         let (silicon_weight, exact, slower) = self.pace(unit, &device, weight, policy);
         let (weight, exact) = match trainer.weight(self.now, policy) {
@@ -200,7 +206,8 @@ impl<'a> Gather<'a> {
         let since = unit.deficit_since.or_else(|| deficit.then_some(self.now));
         unit.deficit_since = since.filter(|_| deficit || (resumes && !trainer.evaluates));
         let mut readings = self.readings(unit, believed, signals, work);
-        readings.steps = trainer.signals.and_then(|steps| steps.rate(self.now, policy));
+        readings.steps = steps;
+        readings.dead = dead(unit, (believed, &readings), counted, policy);
         if device.lie.is_some() {
             readings.util = None;
         }
@@ -328,7 +335,9 @@ impl<'a> Gather<'a> {
         let fault = unit.fault(self.gpus, signals.map(|signals| &signals.errors));
         let gone = fault.is_some() && family.is_empty();
         let before = gone.then(|| (unit.before.clone(), self.now.saturating_sub(unit.before.seen)));
+        let dead = || unit.usage.dead.lasts(self.now, policy.telemetry_degraded.frozen_ns);
         let lie = signals.and_then(|signals| signals.trust.lie(self.now, policy));
+        let lie = lie.or_else(|| dead().map(|since| (Lie::DeadUtil, since)));
         DeviceFacts { signals, fault, broken_peer: None, lie, conflict: None, before }
     }
 

@@ -101,6 +101,12 @@ fn beside(rule: RuleId, claim: &Claim) -> bool {
 /// precedence that names one for the same victim; who waits for a laggard has that of the laggard.
 fn root<'a>(holds: &'a Holds, units: &'a [UnitFacts<'_>], rule: RuleId, unit: &'a UnitId) -> Option<&'a Claim> {
     let own = &holds.of(unit).get(rule)?.claim;
+    // A hang that the engine's own counters tell: the spin of its GPUs is evidence of it.
+    if rule == RuleId::Squatter {
+        let hangs = own.cause == Some(Cause::Stall) && own.severity > Severity::Info;
+        let told = holds.of(unit).get(RuleId::EngineStall).map(|active| &active.claim);
+        return told.filter(|claim| hangs && claim.severity > Severity::Info);
+    }
     let (whose, lags) = match rule {
         RuleId::StragglerLocal => (&units.iter().find(|other| other.name == own.object)?.id, true),
         _ if EFFECTS.contains(&rule) => (unit, false),
@@ -135,18 +141,22 @@ pub(crate) fn findings(holds: &Holds, units: &[UnitFacts<'_>]) -> Vec<Finding> {
         objects.entry(object).or_default().push((rule, unit, active));
     }
     let mut findings: Vec<Finding> = objects
-        .into_values()
-        .filter_map(|claims| {
+        .into_iter()
+        .filter_map(|(object, claims)| {
             let worst = claims.iter().map(|(.., active)| active.claim.severity).max()?;
             let speaking = claims
                 .iter()
                 .filter(|(.., active)| (active.claim.severity > Severity::Info) == (worst > Severity::Info));
-            let (root, first, lead) = speaking
-                .clone()
-                .min_by_key(|(rule, unit, active)| (rank(*rule), core::cmp::Reverse(active.claim.severity), *unit))?;
+            // What is told of another object and has its cause here stands beside those that are about this one.
+            let (root, first, lead) = speaking.clone().min_by_key(|(rule, unit, active)| {
+                let beside = active.claim.object != object;
+                (beside, rank(*rule), core::cmp::Reverse(active.claim.severity), *unit)
+            })?;
             let mut holders: Vec<Holder> = Vec::new();
-            let others =
-                speaking.clone().filter(|(rule, ..)| rule == root).flat_map(|(.., active)| &active.claim.holders);
+            let others = speaking
+                .clone()
+                .filter(|(rule, ..)| rule == root || *rule == RuleId::Squatter)
+                .flat_map(|(.., active)| &active.claim.holders);
             for holder in lead.claim.holders.iter().chain(others) {
                 if holders.len() < MOST_HOLDERS && holders.iter().all(|known| known.pid != holder.pid) {
                     holders.push(holder.clone());

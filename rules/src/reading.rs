@@ -9,12 +9,17 @@ use gpuprod_snapshot::gpu::{Gpu, Gpus};
 use gpuprod_snapshot::host::Process;
 use gpuprod_snapshot::units::{Bytes, to_f64};
 
+use crate::Policy;
 use crate::facts::work::{Rates, Work};
 use crate::gather::Gather;
 use crate::signals::EngineSignals;
 use crate::unit::Unit;
 use crate::usage::Readings;
 use crate::wait::{self, Wait};
+
+/// So much of the limit a GPU draws above what it draws with a context and nothing to do, when it works: low-power cards
+/// rest at two fifths of theirs.
+const ABOVE_CONTEXT: f64 = 0.1;
 
 /// Names of processes in front of which a person sits, as far as they can be known by name.
 const INTERACTIVE: &[&str] = &["jupyter", "ipython", "ipykernel", "code-server", "rstudio"];
@@ -176,6 +181,22 @@ impl Gather<'_> {
             }
         })
     }
+}
+
+/// Whether utilization reads 0 while the page counts work (`counted` in the time of a block) and the board draws what no
+/// resting one does. Nothing where the silicon is measured: that is the better witness.
+pub(crate) fn dead(
+    unit: &Unit,
+    (gpu, readings): (Option<&Gpu>, &Readings),
+    counted: Option<f64>,
+    policy: &Policy,
+) -> Option<f64> {
+    let (util, counted, power) = (readings.util?, counted?, readings.power?);
+    let limit = gpu?.power_limit.copied().map(|limit| to_f64(limit.0))?;
+    let context = unit.power.references(policy).context;
+    let works = readings.power_share()? >= policy.telemetry_degraded.works_power.as_fraction()
+        && context.is_none_or(|rests| power - rests / limit >= ABOVE_CONTEXT);
+    readings.silicon().is_none().then_some(if util <= 0.0 && counted > 0.0 && works { 1.0 } else { 0.0 })
 }
 
 fn add(sum: &mut Option<f64>, value: Option<f64>) {

@@ -320,6 +320,8 @@ impl Unit {
             let less = pace.map(|((_, pace), own)| trainer.counts && 1.0 - pace >= 0.4 && far(&own, policy));
             let sound = trainer.signals.and_then(|steps| steps.weight(now, policy)).is_none_or(|w| w >= 0.95);
             let conflict = match (steps, less) {
+                // A counter that contradicts everything else accuses nobody.
+                _ if self.usage.dead.since().is_some() => None,
                 (None, None) => None,
                 (steps, less) => Some(steps == Some(true) || (less == Some(true) && sound)),
             };

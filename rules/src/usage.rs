@@ -121,6 +121,8 @@ signals! {
     blocked,
     /// One when they are blocked in a network file system's path, else zero.
     blocked_remote,
+    /// One when utilization reads 0 while the page counts work and the board draws the power of work, else zero.
+    dead,
 }
 
 /// How a holder's end showed. In the order in which it is believed.
@@ -190,6 +192,8 @@ pub(crate) struct Usage {
     pub(crate) refused: Spell,
     /// Near its power limit without use.
     pub(crate) hot: Spell,
+    /// Utilization reads 0 in every block, and everything else says that it works.
+    pub(crate) dead: Spell,
     /// Holders that were seen in the process table.
     #[serde(with = "entries")]
     pub(crate) seen: BTreeMap<u32, Seen>,
@@ -255,6 +259,7 @@ impl Usage {
         );
         self.writes.mark(block.written.map(|rate| rate >= policy.squatter.io_bytes), from, to, slack);
         self.hot.mark(block.power_share().map(|share| share >= NEAR_LIMIT), from, to, slack);
+        self.dead.mark(block.dead.map(|share| share >= 1.0), from, to, slack);
         self.block = block;
     }
 

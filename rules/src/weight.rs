@@ -20,8 +20,13 @@ const POWER_CONTEXT: f64 = 0.2;
 const PREFILL_PROXY: f64 = 0.5;
 
 /// The best weight that there is.
-pub(crate) fn of(gpu: Option<&Gpu>, engine: Option<&EngineSignals>, own: References, now: Nanos) -> Option<Weight> {
-    let gpu_gpm = gpu.and_then(|gpu| gpm(gpu.gpm.get()?, own));
+pub(crate) fn of(
+    (silicon, gpu): (Option<&Gpm>, Option<&Gpu>),
+    engine: Option<&EngineSignals>,
+    own: References,
+    now: Nanos,
+) -> Option<Weight> {
+    let gpu_gpm = silicon.and_then(|silicon| gpm(silicon, own));
     let gpu = |read: fn(&Gpu) -> Option<f64>| gpu.and_then(read);
     let watts = (gpu(|gpu| milliwatts(&gpu.power)), gpu(|gpu| milliwatts(&gpu.power_limit)));
     let proxy = proxy(gpu(utilization), watts.0, watts.1, own);

@@ -303,6 +303,7 @@ fn without_a_threshold_a_scenario_goes_wrong() {
         ("ghost_ns", |policy| policy.telemetry_degraded.ghost_ns = Nanos::from_secs(3_600), "telemetry_ghost"),
         ("page_ns", |policy| policy.telemetry_degraded.page_ns = Nanos(0), "telemetry_page_short"),
         ("works", |policy| policy.telemetry_degraded.works = Part(0), "squat_engine_died"),
+        ("works_power", |policy| policy.telemetry_degraded.works_power = Part::ONE, "telemetry_dead_engine"),
         ("throttle share", |policy| policy.silent_throttling.share = Part(10_000), "throttle_short"),
         ("throttle deficit", |policy| policy.silent_throttling.deficit = Part(0), "throttle_short"),
         ("cap_clock", |policy| policy.silent_throttling.cap_clock = Part(0), "throttle_hidden_cap"),

@@ -12,6 +12,7 @@ use super::{Claim, Outcome, Text, View};
 use crate::attribution::{Candidate, Link, Saturation, victim_onset};
 use crate::facts::UnitFacts;
 use crate::policy::table::thresholds;
+use crate::signals::device::Lie;
 use crate::signals::pcie::Board;
 use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
 
@@ -39,10 +40,10 @@ pub(super) const TEXT: Text = Text {
     inputs: "NVML: link width and generation, now and at most (of card and slot together), replays, bytes moved, utilization; \
              where the driver is silent, sysfs, with the largest values of the port above.",
     formula: "Fewer lanes than possible at any time, or a lower generation than possible in every reading taken while the GPU \
-              is above 10 % of utilization or moves more than 100 MB/s, for for_ns; or more than replays per minute over ten \
+              moves more than 100 MB/s, or is above 10 % of utilization with a process on it or power above idle, for for_ns; or more than replays per minute over ten \
               minutes. A warning; with a workload that lost progress when the link fell (near_ns before it at most) or that \
               fills what is left (filled), it is the cause, and critical from starved_critical.",
-    silent: "A low generation at rest: GPUs save power that way. A card in a slot with fewer lanes: that is how the node was \
+    silent: "A low generation at rest: GPUs save power that way, and utilization that nobody makes is rest. A card in a slot with fewer lanes: that is how the node was \
              built, and `topo` tells it. Readings of 0, 63 and 255 lanes, which are no widths.",
     advice: "Reseat the card, look at riser, retimer and cable; drain the node if the link does not come back after a reset.",
     blind: "A link that is degraded at the slot's own maximum (a wrong slot) looks healthy. Links of network cards and drives \
@@ -55,6 +56,9 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     }
     if view.unit.gpu.is_none() {
         return Outcome::Suspended("the driver does not answer".into());
+    }
+    if lies(view.unit) {
+        return Outcome::Suspended("the GPU's readings cannot be believed".into());
     }
     let Some(board) = view.unit.pcie.board.filter(|board| board.link.lanes.known()) else {
         return Outcome::Unsupported("neither the driver nor sysfs tells width and speed of its link".into());
@@ -71,6 +75,11 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         }
     }
     Outcome::Claim(told(view, board, &trouble, rejected))
+}
+
+/// Frozen readings are of another time, and what keeps the link of a ghost awake is not there.
+fn lies(unit: &UnitFacts<'_>) -> bool {
+    unit.device.is(Lie::Frozen) || unit.device.is(Lie::Ghost)
 }
 
 /// What is wrong with it, and since when.
@@ -109,7 +118,7 @@ fn trouble(view: &View<'_>, name: &str, board: &Board) -> Option<Trouble> {
 pub(crate) fn candidates(view: &View<'_>) -> Vec<Candidate> {
     let units = view.host.units.iter().filter(|unit| unit.id == view.unit.id || unit.works_with(view.unit));
     let candidate = |unit: &UnitFacts<'_>| {
-        let board = unit.pcie.board?;
+        let board = unit.pcie.board.filter(|_| !lies(unit))?;
         candidate_of(view, unit, board, &trouble(view, &unit.name, board)?)
     };
     units.filter_map(candidate).collect()

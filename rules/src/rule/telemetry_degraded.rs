@@ -6,6 +6,7 @@ use alloc::string::String;
 use gpuprod_snapshot::units::Nanos;
 
 use super::{Claim, Outcome, Text, View};
+use crate::facts::UnitFacts;
 use crate::policy::table::thresholds;
 use crate::signals::device::Lie;
 use crate::{Evidence, Micro, Part, Severity};
@@ -17,12 +18,13 @@ pub(super) const TEXT: Text = Text {
              reading; utilization against GPM, processes, memory and power; the engine's page.",
     formula: "probe_hung: an NVML call is out for hung_ns. driver_errors: the driver answers with errors for errors_ns. frozen: \
               energy stands still under power (without it: power, temperature, clock and bytes) for frozen_ns. \
-              dead_utilization: utilization 0 while the silicon works, for frozen_ns. ghost_utilization: utilization of 90 % \
+              dead_utilization: utilization 0 while the silicon works, for frozen_ns; without GPM: while the page counts \
+              tokens or steps and power is above works_power. ghost_utilization: utilization of 90 % \
               and more without process, memory and power, for ghost_ns. page_dead: the engine's page is silent for page_ns \
               while its GPU works. Warnings. Information: provenance_conflict, tokens or steps and GPM contradict each other by \
               more than four tenths for conflict_ns; coverage, the GPU was read in less than coverage of the last ten \
               minutes.",
-    silent: "A GPU without GPM; an engine that restarts or loads; a page that is silent while the GPU does nothing (that is \
+    silent: "A GPU without GPM whose page counts nothing, or that draws no more than one at rest; an engine that restarts or loads; a page that is silent while the GPU does nothing (that is \
              the squatter's, or a reserve).",
     advice: "Hung or failing driver: the kernel log, then reset or reboot. Ghost: open and close a context on the GPU. Page: \
              look at the server's port and load.",
@@ -47,6 +49,10 @@ thresholds! {
         /// Utilization or activity, in millionths, from which a GPU works though its engine's page is silent. A tenth
         /// is above what a context, a display or polling shows (to .05), and below any real work.
         works: Part = Part(100_000), Part(0)..=Part::ONE;
+        /// Without GPM: power, as a part of the span from bare idle to the limit, from which a GPU works though its
+        /// utilization reads 0. Public hangs draw .14 to .24 of the limit, low-power cards (L4, T4) rest at .4 of it with
+        /// a context, busy GPUs draw .65 and more.
+        works_power: Part = Part(350_000), Part(0)..=Part::ONE;
         /// Share of the last ten minutes, in millionths, below which too little was read. Half a minute of ten: the
         /// agent's restart misses less.
         coverage: Part = Part(950_000), Part(0)..=Part::ONE;
@@ -78,7 +84,7 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
     if let Some((lie, since)) = unit.device.lie {
         return Outcome::Claim(lies(view, lie, since));
     }
-    if let Some(claim) = page(view).or_else(|| dead_without_gpm(view)) {
+    if let Some(claim) = page(view) {
         return Outcome::Claim(claim);
     }
     if let Some(since) = unit.device.conflict.filter(|since| now.saturating_sub(*since) >= thresholds.conflict_ns) {
@@ -126,6 +132,7 @@ fn claim(view: &View<'_>, variant: &str, object: &str, since: Nanos, summary: St
         ("the busiest of SM, tensor and DRAM in the last block", silicon, "%"),
         ("power as it is read", power, "W"),
         ("work of the engine in the last block", block.work, "tok/s"),
+        ("steps of the job in the last block", block.steps, "steps/s"),
     ] {
         if let Some(value) = value {
             claim.evidence.push(Evidence::plain(what, &view.unit.name, value, unit));
@@ -150,7 +157,7 @@ fn lies(view: &View<'_>, lie: Lie, since: Nanos) -> Claim {
         ),
         Lie::DeadUtil => (
             "dead_utilization",
-            format!("{name}: utilization reads 0 while its silicon works: it is not idle"),
+            format!("{name}: utilization reads 0 while {}: it is not idle", works(view.unit)),
             "utilization is not used for this GPU while it lasts; reload the driver when the node is next free",
         ),
         Lie::Ghost => (
@@ -179,24 +186,11 @@ fn page(view: &View<'_>) -> Option<Claim> {
     Some(with(claim, "the page has been silent", silent.as_secs_f64(), "s"))
 }
 
-/// Utilization 0 where tokens come out, on a GPU whose silicon nobody measures.
-fn dead_without_gpm(view: &View<'_>) -> Option<Claim> {
-    let unit = view.unit;
-    let block = &unit.usage.block;
-    let none = block.util.is_some_and(|util| util <= 0.0) && block.silicon().is_none();
-    if !none {
-        return None;
+/// Who says that a GPU works whose utilization reads 0.
+fn works(unit: &UnitFacts<'_>) -> &'static str {
+    match (unit.usage.block.silicon(), unit.engine) {
+        (Some(_), _) => "its silicon works",
+        (None, Some(_)) => "its engine makes tokens under power",
+        (None, None) => "its job makes steps under power",
     }
-    // One engine on several GPUs may keep one of them for later: only where all its GPUs read 0 is it a lie.
-    let idle = |other: &crate::facts::UnitFacts<'_>| other.usage.block.util.is_some_and(|util| util <= 0.0);
-    let same = |other: &&crate::facts::UnitFacts<'_>| {
-        other.engine.map(|engine| &engine.url) == unit.engine.map(|engine| &engine.url)
-    };
-    let works = block.work.is_some_and(|work| work > 0.0) && view.host.units.iter().filter(same).all(idle);
-    works.then(|| {
-        let summary = format!("{}: utilization reads 0 while its engine makes tokens: it is not idle", unit.name);
-        let advice =
-            "utilization is not used for this GPU while it lasts; reload the driver when the node is next free";
-        claim(view, "dead_utilization", &unit.name, view.host.now, summary, advice)
-    })
 }

@@ -68,11 +68,12 @@ pub(crate) struct References {
 }
 
 impl Normals {
-    /// Learns from a second in which a context was held and nothing ran.
-    pub(crate) fn learn_context(&mut self, gpu: &Gpu) {
+    /// Learns from a second in which a context was held and nothing ran. `counts`: its page counts work, or may,
+    /// whatever utilization says.
+    pub(crate) fn learn_context(&mut self, gpu: &Gpu, counts: bool) {
         let held = gpu.processes.get().is_some_and(|processes| !processes.is_empty());
         let still = gpu.util.copied().is_some_and(|util| util.0 == 0);
-        if let (true, true, Some(power)) = (held, still, gpu.power.copied()) {
+        if let (true, true, Some(power)) = (held, still && !counts, gpu.power.copied()) {
             let power = to_f64(power.0);
             self.context = Some(self.context.map_or(power, |known| known.min(power)));
         }

@@ -238,6 +238,13 @@ impl EngineSignals {
         (seconds > 0.0).then(|| work / seconds)
     }
 
+    /// The same over no more than so long; nothing when no page came in it.
+    pub(crate) fn lately(&self, now: Nanos, span: Nanos) -> Option<f64> {
+        let pages = self.trail.iter().filter(|(at, ..)| now.saturating_sub(*at) < span);
+        let (work, seconds) = pages.fold((0.0, 0.0), |(work, all), (_, seconds, _, part)| (work + part, all + seconds));
+        (seconds > 0.0).then(|| work / seconds)
+    }
+
     /// Ordinary scatter of the ratio: progress within two of these is the normal itself.
     pub(crate) fn scatter(&self) -> f64 {
         self.ratio.spread().max(0.02)

@@ -141,7 +141,7 @@ impl Signals {
             Some(_) => {}
         }
         self.devices.update(window, tick, policy);
-        self.pcie.update(window, tick);
+        self.pcie.update(window, tick, &self.devices);
         if tick.engine.is_some() {
             self.engines(window, suspect, policy);
             self.trainers(window, suspect, policy);

@@ -125,6 +125,7 @@ fn state(
     let quiet = if facts.rest() == Bucket::Headroom { State::Headroom } else { State::Idle };
     let busy = facts.util.is_some_and(|util| util > 0.0)
         || facts.device.is(Lie::DeadUtil)
+        || facts.usage.dead.since().is_some()
         || matches!(facts.demand, Demand::Present { .. });
     match (facts.demand, facts.weight.w.0 > 0 && busy) {
         (Demand::Met, _) if facts.util.is_none_or(|util| util < 0.05) => quiet,

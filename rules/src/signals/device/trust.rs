@@ -204,6 +204,11 @@ impl Trust {
             .or_else(|| lie(&self.ghost, Lie::Ghost, thresholds.ghost_ns))
     }
 
+    /// Whether something contradicts its readings already, though not for long enough to be told.
+    pub(crate) fn is_doubted(&self) -> bool {
+        [self.frozen, self.dead_util, self.ghost].iter().any(|seen| seen.since.is_some())
+    }
+
     /// Drops the present.
     pub(crate) fn rest(&mut self) {
         *self = Self::default();

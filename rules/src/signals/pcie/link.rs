@@ -14,6 +14,8 @@ const VIRTUAL: u32 = 0x1b36;
 /// A GPU with this utilization, or this traffic, keeps its link awake.
 const WORKS: f64 = 0.1;
 const MOVES: f64 = 100e6;
+/// Power, as a part of the limit, that no resting GPU draws (with a context: .14 to .37 measured in public).
+const DRAWS: f64 = 0.4;
 /// After so long without work the link may have gone to sleep: what was seen under load before is no proof any more.
 const SLEEPS: Nanos = Nanos::from_secs(10);
 /// Replays are counted over so long.
@@ -60,6 +62,17 @@ pub(super) fn generation(speed: u32) -> Option<u32> {
     u32::try_from(place + 1).ok()
 }
 
+/// Whether something keeps the link awake: bytes that move, or utilization that somebody makes. A utilization counter that
+/// reads full of a free GPU is a known lie, and a sleeping link runs at generation 1: a process is on it, or, where those
+/// of other namespaces cannot be listed, it draws power.
+pub(super) fn awake(gpu: &Gpu, rate: Option<f64>) -> bool {
+    let busy = gpu.util.copied().is_some_and(|util| util.as_fraction() > WORKS);
+    let held = gpu.processes.get().is_some_and(|processes| !processes.is_empty());
+    let power = gpu.power.copied().zip(gpu.power_limit.copied());
+    let draws = power.is_some_and(|(power, limit)| to_f64(power.0) > DRAWS * to_f64(limit.0));
+    rate.is_some_and(|rate| rate > MOVES) || (busy && (held || draws))
+}
+
 /// Zero lanes are no link, 63 is a register that reads as all ones, 255 a capability that cannot be read.
 fn sane(width: u32) -> bool {
     (1..=32).contains(&width)
@@ -103,8 +116,8 @@ impl Lanes {
 }
 
 impl LinkSignals {
-    /// Takes in a reading. sysfs speaks where the driver does not, as often as it is read.
-    pub(super) fn read(&mut self, gpu: &Gpu, device: Option<(&Pci, &PciDevice)>, rate: Option<f64>, now: Nanos) {
+    /// Takes in a reading. sysfs speaks where the driver does not, as often as it is read. `awake`: something moves or works.
+    pub(super) fn read(&mut self, gpu: &Gpu, device: Option<(&Pci, &PciDevice)>, awake: bool, now: Nanos) {
         let told = Lanes::of(gpu);
         let lanes = if told.known() {
             told
@@ -116,9 +129,7 @@ impl LinkSignals {
         self.lanes = lanes;
         let narrow = lanes.width.is_some_and(|(now, most)| now < most);
         self.narrow_since = narrow.then(|| self.narrow_since.unwrap_or(now));
-        let works =
-            gpu.util.copied().is_some_and(|util| util.as_fraction() > WORKS) || rate.is_some_and(|rate| rate > MOVES);
-        if works {
+        if awake {
             let slow = lanes.generation.is_some_and(|(now, most)| now < most);
             self.slow_since = slow.then(|| self.slow_since.unwrap_or(now));
             self.busy_at = now;
@@ -158,8 +169,9 @@ mod tests {
     use alloc::vec::Vec;
 
     use gpuprod_snapshot::Reading;
+    use gpuprod_snapshot::gpu::{ContextKind, GpuProcess};
     use gpuprod_snapshot::topology::PciAddress;
-    use gpuprod_snapshot::units::{MegaTransfers, Permille};
+    use gpuprod_snapshot::units::{MegaTransfers, Milliwatts, Permille};
 
     use super::*;
 
@@ -208,7 +220,14 @@ mod tests {
     }
 
     fn gpu(util: u32, generation: u32, width: u32, replays: u64) -> Gpu {
-        let mut gpu = Gpu { util: Permille(util).into(), ..Gpu::default() };
+        let holder = GpuProcess {
+            pid: 1,
+            kind: ContextKind::Compute,
+            mem_used: Reading::default(),
+            sm: Reading::default(),
+            gi: None,
+        };
+        let mut gpu = Gpu { util: Permille(util).into(), processes: alloc::vec![holder].into(), ..Gpu::default() };
         (gpu.pcie.generation, gpu.pcie.generation_max) = (generation.into(), 5.into());
         (gpu.pcie.width, gpu.pcie.width_max) = (width.into(), 16.into());
         gpu.pcie.replay = replays.into();
@@ -219,7 +238,7 @@ mod tests {
     fn speed_counts_under_load_and_width_at_any_time() {
         let mut link = LinkSignals::default();
         let mut read = |gpu: Gpu, rate: Option<f64>, second: u64| {
-            link.read(&gpu, None, rate, Nanos::from_secs(second));
+            link.read(&gpu, None, awake(&gpu, rate), Nanos::from_secs(second));
             (link.slow_since.map(Nanos::as_secs_f64), link.narrow_since.map(Nanos::as_secs_f64), link.was_full)
         };
         assert_eq!(read(gpu(0, 1, 16, 0), None, 1), (None, None, false), "it rests");
@@ -234,13 +253,18 @@ mod tests {
         let mut silent = gpu(900, 1, 1, 0);
         (silent.pcie.generation_max, silent.pcie.width_max) = (Reading::default(), Reading::default());
         assert_eq!(read(silent, None, 19), (None, Some(18.0), true));
+        // Full utilization on a GPU that nobody is on, at idle power, is a lie; where nobody can be listed, power tells.
+        let free = Gpu { processes: Vec::new().into(), ..gpu(1000, 1, 16, 0) };
+        assert_eq!(read(free.clone(), None, 30), (None, None, true));
+        let draws = Gpu { power: Milliwatts(300_000).into(), power_limit: Milliwatts(400_000).into(), ..free };
+        assert_eq!(read(draws, None, 31), (Some(31.0), None, true));
     }
 
     #[test]
     fn replays_are_counted_over_ten_minutes_and_a_new_driver_begins_anew() {
         let mut link = LinkSignals::default();
         let mut read = |replays, minute: u64| {
-            link.read(&gpu(900, 5, 16, replays), None, None, Nanos::from_secs(minute * 60));
+            link.read(&gpu(900, 5, 16, replays), None, true, Nanos::from_secs(minute * 60));
             link.replays_per_minute()
         };
         assert!((0..9).all(|minute| read(minute * 30, minute).is_none()));

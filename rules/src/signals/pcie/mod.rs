@@ -10,6 +10,7 @@ use gpuprod_snapshot::topology::{Pci, PciAddress, PciDevice};
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use super::device::Devices;
 use crate::baseline::{Track, Worse};
 use crate::unit::identity;
 use crate::window::Window;
@@ -98,7 +99,7 @@ impl PcieSignals {
     }
 
     /// Takes in what the tick brought.
-    pub(crate) fn update(&mut self, window: &Window, tick: &Tick) {
+    pub(crate) fn update(&mut self, window: &Window, tick: &Tick, devices: &Devices) {
         if let Some(numa) = tick.numa.as_ref().and_then(|sample| sample.value.get()) {
             self.sockets = place::sockets(numa);
         }
@@ -107,7 +108,7 @@ impl PcieSignals {
             self.uplinks(pci, window);
         }
         if tick.gpu.is_some() {
-            self.gpus(window, pci, tick.pci.is_some());
+            self.gpus(window, (pci, tick.pci.is_some()), devices);
         }
         if tick.block.is_some() {
             self.drives(window);
@@ -117,12 +118,13 @@ impl PcieSignals {
         }
     }
 
-    fn gpus(&mut self, window: &Window, pci: Option<&Pci>, fresh: bool) {
+    fn gpus(&mut self, window: &Window, (pci, fresh): (Option<&Pci>, bool), devices: &Devices) {
         let Some(gpus) = window.last.gpu.as_ref().and_then(|sample| sample.value.get()) else { return };
         let now = window.last.stamp.boottime;
         let pair = window.pair(|tick| &tick.gpu);
         for gpu in gpus.devices.iter().take(MOST_BOARDS) {
             let identity = identity(gpu);
+            let doubted = devices.get(&identity).is_some_and(|device| device.trust.is_doubted());
             let full = self.boards.len() >= MOST_BOARDS;
             let board = match self.boards.get_mut(&*identity) {
                 Some(board) => board,
@@ -144,7 +146,7 @@ impl PcieSignals {
                 Some((uplink::float(received), uplink::float(sent), between.as_secs_f64()))
             });
             let rate = moved.map(|(received, sent, seconds)| received.max(sent) / seconds);
-            board.link.read(gpu, device, rate, now);
+            board.link.read(gpu, device, !doubted && link::awake(gpu, rate), now);
             let Some((received, sent, seconds)) = moved else { continue };
             board.received.add(received, seconds);
             board.sent.add(sent, seconds);
