@@ -58,9 +58,9 @@ thresholds! {
         /// An engine's page must be refused for so long before the engine counts as gone. A restart of the server
         /// takes seconds; two scrapes of 30 s must fail.
         refused_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
-        /// Bytes per second of file I/O, over a minute, from which a workload loads or saves, and does not squat. A slow
-        /// share or a limited upload moves 50 MB/s and more; what a program that waits writes (logs, progress, heartbeats)
-        /// stays far below 1 MB/s.
+        /// Bytes per second of file I/O, over a minute, from which a workload loads or saves, and does not squat. 10
+        /// MB/s is a twelfth of a network of 1 Gbit/s, the slowest at which weights are sensibly loaded: whoever shares
+        /// it with others still saves; logs and progress files are less.
         io_bytes: f64 = 10e6, 0.0..=1e12;
         /// CPUs that the workload keeps busy for each of its GPUs, over a minute, from which it is in a phase without GPU:
         /// that may last as long as a person's pause (interactive_ns). A rank that hangs or polls spins on one or two.
