@@ -250,6 +250,7 @@ impl<'a> Gather<'a> {
         let ownership = self.ownership(unit, gpu, self.tenancy);
         let throttled = device.signals.is_some_and(|signals| signals.clocks.throttled());
         unit.look(gpu, self.now);
+        let record = unit.record(id, &policy.declared.allocations);
         let mut facts = UnitFacts {
             id: id.clone(),
             name: unit.name(id),
@@ -287,7 +288,8 @@ impl<'a> Gather<'a> {
             elsewhere: holders.elsewhere(),
             holders,
             vacant_since: unit.vacant_since,
-            declared: unit.record(id, &policy.declared.allocations).is_some(),
+            declared: record.is_some(),
+            standby: record.is_some_and(|record| record.standby),
             checkpoint,
             ownership,
             job,

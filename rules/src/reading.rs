@@ -17,8 +17,8 @@ use crate::unit::Unit;
 use crate::usage::Readings;
 use crate::wait::{self, Wait};
 
-/// So much of the limit a GPU draws above what it draws with a context and nothing to do, when it works: low-power cards
-/// rest at two fifths of theirs.
+/// So much of the limit a GPU that works draws above what it draws with a context and nothing to do, where that was seen: a
+/// card with a low limit rests at a larger part of it.
 const ABOVE_CONTEXT: f64 = 0.1;
 
 /// Names of processes in front of which a person sits, as far as they can be known by name.

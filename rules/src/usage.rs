@@ -10,6 +10,7 @@ use alloc::string::String;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::signals::checkpoints;
 use crate::signals::waits::Waits;
 use crate::{Policy, entries};
 
@@ -172,6 +173,10 @@ pub(crate) struct Usage {
     pub(crate) calm: Waits,
     /// Nothing runs, nothing moves.
     pub(crate) still: Spell,
+    /// File I/O and CPUs of the minute under way while the GPU is still, and its blocks.
+    minute: (f64, f64, u32),
+    /// CPUs that its workload kept busy in the last such minute.
+    pub(crate) computes: Option<f64>,
     /// Kernels are resident and do nothing.
     pub(crate) spins: Spell,
     spin_low: f64,
@@ -247,7 +252,8 @@ impl Usage {
             _ => false,
         };
         let is = block.judge(policy);
-        self.still.mark(is.still.map(|still| still && !rising), from, to, slack);
+        let still = self.quiet(is.still.map(|still| still && !rising), &block, policy);
+        self.still.mark(still, from, to, slack);
         self.spin(is.spins, block.util, from, to, slack);
         self.hungry.mark(is.hungry, from, to, slack);
         self.waits.mark(is.waits, from, to, slack);
@@ -257,10 +263,30 @@ impl Usage {
             to,
             slack,
         );
-        self.writes.mark(block.written.map(|rate| rate >= policy.squatter.io_bytes), from, to, slack);
+        self.writes.mark(block.written.map(|rate| rate >= checkpoints::RATE), from, to, slack);
         self.hot.mark(block.power_share().map(|share| share >= NEAR_LIMIT), from, to, slack);
         self.dead.mark(block.dead.map(|share| share >= 1.0), from, to, slack);
         self.block = block;
+    }
+
+    /// Whether a GPU that is still is of a workload that moves no files: over a minute, since who loads or saves does it in
+    /// bursts.
+    fn quiet(&mut self, still: Option<bool>, block: &Readings, policy: &Policy) -> Option<bool> {
+        if still == Some(false) {
+            (self.minute, self.computes) = ((0.0, 0.0, 0), None);
+        }
+        if still != Some(true) {
+            return still;
+        }
+        let (io, cpus, blocks) = self.minute;
+        let (io, cpus, blocks) = (io + block.io.unwrap_or(0.0), cpus + block.cpus.unwrap_or(0.0), blocks + 1);
+        self.minute = (io, cpus, blocks);
+        if policy.block_ns.0.saturating_mul(u64::from(blocks)) < MINUTE.0 {
+            return still;
+        }
+        self.minute = (0.0, 0.0, 0);
+        self.computes = Some(cpus / f64::from(blocks));
+        Some(io / f64::from(blocks) < policy.squatter.io_bytes)
     }
 
     /// A spin is flat: its utilization never leaves a band of three points.
@@ -296,6 +322,8 @@ impl Usage {
 
 /// Memory that grows by this part of the whole from block to block is being filled (5 s at 1 % per second).
 const MEMORY_RISES: f64 = 0.05;
+/// What a workload moves and computes while its GPU is still is taken over so long.
+const MINUTE: Nanos = Nanos::from_secs(60);
 /// A spin keeps its utilization within this.
 const SPIN_BAND: f64 = 0.03;
 /// From this share of the span between bare idle and limit on, power is near its limit.
@@ -352,8 +380,7 @@ impl Readings {
         let progress = above(self.work, 0.0);
         // Utilization or the silicon must have spoken, and whoever speaks must say the same.
         let spoken = self.util.or(self.silicon());
-        let moves = flows || progress || above(self.io, policy.squatter.io_bytes);
-        let still = spoken.map(|_| !above(self.util, quiet) && !above(self.silicon(), quiet) && !moves);
+        let still = spoken.map(|_| !above(self.util, quiet) && !above(self.silicon(), quiet) && !flows && !progress);
         let empty = match (self.sm, self.power_share(), self.clock) {
             (Some(sm), ..) => Some(
                 sm <= policy.squatter.spin_sm.as_fraction()

@@ -30,9 +30,10 @@ fn play(scenario: &Scenario, policy: Policy) -> Vec<Seen> {
 }
 
 fn play_and_note(scenario: &Scenario, mut policy: Policy, said: &mut Said) -> Vec<Seen> {
-    let record = |(gpu, owner): &(usize, String)| Allocation {
+    let record = |(gpu, owner, standby): &(usize, String, bool)| Allocation {
         gpu: gpu.to_string(),
         owner: owner.clone(),
+        standby: *standby,
         ..Allocation::default()
     };
     policy.declared.allocations = scenario.records.iter().map(record).collect();
@@ -314,6 +315,7 @@ fn without_a_threshold_a_scenario_goes_wrong() {
         ("squatter.for_ns", |policy| policy.squatter.for_ns = Nanos::from_secs(60), "pause_below_ten_minutes"),
         ("squatter.interactive_ns", |policy| policy.squatter.interactive_ns = policy.squatter.for_ns, "notebook_pause"),
         ("squatter.io_bytes", |policy| policy.squatter.io_bytes = 1e15, "loading_for_long"),
+        ("squatter.phase_cpus", |policy| policy.squatter.phase_cpus = 1e3, "cpu_phase"),
         ("squatter.dead_mem", |policy| policy.squatter.dead_mem = Part::ONE, "squat_zombie"),
         ("squatter.dead_ns", |policy| policy.squatter.dead_ns = Nanos::from_secs(3_600), "squat_vanished"),
         ("squatter.refused_ns", |policy| policy.squatter.refused_ns = Nanos::from_secs(3_600), "squat_engine_died"),

@@ -190,7 +190,7 @@ const KEYS: &[Row] = &[
         "rules.allocations",
         "list of records",
         "[]",
-        "Who has which GPU, where no reading tells (allocated_without_process), for example [{gpu: '0', owner: job 4711, class: batch}, {gpu: GPU-…, owner: llm, class: serving, standby: true}].",
+        "Who has which GPU, where no reading tells (allocated_without_process), and which stands by and is no squatter, for example [{gpu: '0', owner: job 4711, class: batch}, {gpu: GPU-…, owner: llm, class: serving, standby: true}].",
     ),
     (
         "rules.kv_bytes",

@@ -87,6 +87,8 @@ pub(crate) struct UnitFacts<'a> {
     pub(crate) vacant_since: Option<Nanos>,
     /// By the operator's word somebody has it.
     pub(crate) declared: bool,
+    /// And it is meant to stand by.
+    pub(crate) standby: bool,
     /// Its ties to the node around it.
     pub(crate) host: host::UnitHost,
     /// It writes a checkpoint, as it has done before.

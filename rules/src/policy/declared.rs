@@ -66,7 +66,7 @@ pub struct Allocation {
     pub owner: String,
     /// What for.
     pub class: Option<Class>,
-    /// It is meant to stand by without a process.
+    /// It is meant to stand by: without a process, or with one that does nothing.
     pub standby: bool,
 }
 

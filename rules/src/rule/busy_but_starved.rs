@@ -24,7 +24,8 @@ pub(super) const TEXT: Text = Text {
     formula: "Utilization of busy_util and more, a deficit of starved_warn and more since starved_for_ns, and progress \
               that left its own baseline (deviation_z, or the change-point test). Critical from starved_critical. Ends \
               after starved_clear_ns below starved_clear.",
-    silent: "No requests, a throttled GPU, a baseline that is not learnt yet, batch sizes that were never seen.",
+    silent: "No requests, a throttled GPU, a baseline that is not learnt yet, batch sizes that were never seen; without a \
+             named cause, a GPU that the driver has told of for less than starved_for_ns.",
     advice: "Look at the named cause first; without one, at what was rejected and why.",
     blind: "Without a progress source (tokens) it cannot tell work from waiting, and says so. A wait outside of this node \
             is visible only as missing demand.",
@@ -60,8 +61,14 @@ pub(super) fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Silent;
     }
     let claim = claim(view, util);
+    let nobody = claim.cause == Some(Cause::Unexplained) && !view.active;
+    // What holds a GPU up is looked for when the driver answers again: until then nobody can say that nothing does.
+    let read = unit.device.signals.is_none_or(|device| device.trust.is_read(view.host.now, view.policy.starved_for_ns));
+    if nobody && !read {
+        return Outcome::Suspended("its GPU was not read until a moment ago".into());
+    }
     // What single blocks do not show needs a cause that passes the gates.
-    if !firm && claim.cause == Some(Cause::Unexplained) { Outcome::Silent } else { Outcome::Claim(claim) }
+    if nobody && !firm { Outcome::Silent } else { Outcome::Claim(claim) }
 }
 
 fn claim(view: &View<'_>, util: f64) -> Claim {

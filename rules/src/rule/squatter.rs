@@ -29,6 +29,7 @@ const SPIN_POWER: f64 = 0.7;
 const SEED: f64 = 0.75;
 /// Lower where the CPUs of the workload work: it may be in a phase without GPU.
 const SEED_CPU_BUSY: f64 = 0.5;
+const STANDBY: &str = "declared as a standby (rules.allocations)";
 /// So many CPUs are busy.
 const CPUS_BUSY: f64 = 0.5;
 
@@ -57,9 +58,13 @@ thresholds! {
         /// An engine's page must be refused for so long before the engine counts as gone. A restart of the server
         /// takes seconds; two scrapes of 30 s must fail.
         refused_ns: Nanos = Nanos::from_secs(60), Nanos(0)..=Nanos::from_secs(3_600);
-        /// Bytes per second of file I/O from which a workload loads or saves, and does not squat. 100 MB/s is the
-        /// slowest at which weights are sensibly loaded (a network of 1 Gbit/s).
-        io_bytes: f64 = 100e6, 0.0..=1e12;
+        /// Bytes per second of file I/O, over a minute, from which a workload loads or saves, and does not squat. 10
+        /// MB/s is a twelfth of a network of 1 Gbit/s, the slowest at which weights are sensibly loaded: whoever shares
+        /// it with others still saves; logs and progress files are less.
+        io_bytes: f64 = 10e6, 0.0..=1e12;
+        /// CPUs that the workload keeps busy for each of its GPUs, over a minute, from which it is in a phase without GPU:
+        /// that may last as long as a person's pause (interactive_ns). A rank that hangs or polls spins on one or two.
+        phase_cpus: f64 = 4.0, 0.0..=4096.0;
         /// Bytes per second on PCIe and NVLink up to which a GPU is cut off. NVML's own polling moves .6 to 1.0 MB/s on
         /// an H200, batch-1 decode 25.
         quiet_link_bytes: f64 = 4e6, 0.0..=1e12;
@@ -85,10 +90,12 @@ pub(super) const TEXT: Text = Text {
     inputs: "Memory in use, utilization, GPM or power, bytes on PCIe and NVLink; the holders' process states, parents, \
              cgroups, listeners and files; the engine's page.",
     formula: "crashed_holder and orphan: a dead or left holder for dead_ns. hung_spin: full utilization without work for \
-              spin_for_ns with all ranks local. seed_signature: mem held and at most util done for for_ns. Ends with \
-              the first sign of life.",
-    silent: "An engine that answers its page (idle_reserve, information only), loading, sleep mode, a stopped or debugged \
-             process, a person's session for interactive_ns, a GPU that waits for a peer elsewhere (peer_wait).",
+              spin_for_ns with all ranks local. seed_signature: mem held and at most util done for for_ns, with less than \
+              io_bytes of file I/O and quiet_link_bytes over PCIe and NVLink. Ends with the first sign of life.",
+    silent: "An engine that answers its page (idle_reserve, information only), loading, sleep mode, a record that says \
+             standby (rules.allocations), a stopped or debugged process, a person's session or a phase on phase_cpus for \
+             interactive_ns, a GPU that waits for a peer elsewhere (peer_wait). A hang that engine_stall tells is no \
+             finding of its own.",
     advice: "Ask the holder named in the evidence, then end it; the finding says whether it is dead.",
     blind: "Holders in another pid namespace; servers without a known page; spins on MIG instances.",
 };
@@ -170,6 +177,9 @@ fn dead(view: &View<'_>) -> Outcome {
         return Outcome::Silent;
     }
     // A process that its parent left may work on: then its CPUs do.
+    if end == End::Reparented && unit.standby {
+        return Outcome::Suspended(STANDBY.into());
+    }
     if end == End::Reparented && (unit.usage.block.cpus.is_none_or(|cpus| cpus >= 0.02) || unit.listens.is_some()) {
         return Outcome::Silent;
     }
@@ -308,6 +318,9 @@ fn seed(view: &View<'_>) -> Outcome {
             format!("its engine answered {ago} ago: an engine that answers is a reserve").into(),
         );
     }
+    if unit.standby {
+        return Outcome::Suspended(STANDBY.into());
+    }
     let engine = unit.engine.is_some();
     if engine && unit.usage.served.is_none() && unit.age.is_none_or(|age| age < policy.squatter.loading_cap_ns) {
         return Outcome::Suspended("its engine has not served yet and may be loading".into());
@@ -324,6 +337,14 @@ fn seed(view: &View<'_>) -> Outcome {
             format!("{what}: a person may pause, up to {}", minutes(policy.squatter.interactive_ns)).into(),
         );
     }
+    let gpus = f64::from(u32::try_from(unit.kin.len() + 1).unwrap_or(u32::MAX));
+    if let Some(cpus) = unit.usage.computes.filter(|cpus| cpus / gpus >= policy.squatter.phase_cpus)
+        && unit.usage.still.lasts(now, policy.squatter.interactive_ns).is_none()
+    {
+        let cpus = words::rounded(cpus);
+        let most = minutes(policy.squatter.interactive_ns);
+        return Outcome::Suspended(format!("it keeps {cpus} CPUs busy: a phase without GPU, up to {most}").into());
+    }
     let block = &unit.usage.block;
     let hot = unit.usage.hot.lasts(now, Nanos::from_secs(60)).is_some();
     // Power near the limit and no activity contradict each other. With GPM agreeing that nothing runs it is worth
@@ -333,11 +354,11 @@ fn seed(view: &View<'_>) -> Outcome {
     let mut claim = words::claim(view, "seed_signature", severity, since);
     claim.confidence = Part::from_fraction(if cpu_busy || hot { SEED_CPU_BUSY } else { SEED });
     claim.summary = format!(
-        "{}: {} held, {} utilization, nothing moved for {}{}",
+        "{}: {} held and unused for {}: {}{}",
         unit.name,
         words::memory(unit),
-        percent(block.util.or(block.silicon())),
         minutes(now.saturating_sub(since)),
+        words::measured(block),
         if hot { "; its power is near the limit, which no idle GPU draws: a counter may be broken" } else { "" }
     );
     if cpu_busy {

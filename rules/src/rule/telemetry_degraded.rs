@@ -50,8 +50,8 @@ thresholds! {
         /// is above what a context, a display or polling shows (to .05), and below any real work.
         works: Part = Part(100_000), Part(0)..=Part::ONE;
         /// Without GPM: power, as a part of the span from bare idle to the limit, from which a GPU works though its
-        /// utilization reads 0. Public hangs draw .14 to .24 of the limit, low-power cards (L4, T4) rest at .4 of it with
-        /// a context, busy GPUs draw .65 and more.
+        /// utilization reads 0. Public hangs draw .14 to .24 of the limit, busy GPUs .65 and more. Where it was seen
+        /// with a context and nothing to do, it must also draw a tenth of the limit more than then.
         works_power: Part = Part(350_000), Part(0)..=Part::ONE;
         /// Share of the last ten minutes, in millionths, below which too little was read. Half a minute of ten: the
         /// agent's restart misses less.

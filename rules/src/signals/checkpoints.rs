@@ -8,7 +8,7 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// Bytes per second of a burst.
-const RATE: f64 = 100e6;
+pub(crate) const RATE: f64 = 100e6;
 /// Bytes of a burst that is a checkpoint.
 const LEAST: f64 = 1e9;
 /// A GPU that does less than this part of its work waits.

@@ -155,11 +155,12 @@ fn gpu(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// `record GPU OWNER`: the scheduler's word that somebody has it.
+/// `record GPU OWNER [standby]`: the scheduler's word that somebody has it.
 fn record(s: &mut Scenario, words: &mut Words) -> Result<(), ParseError> {
     let gpus = words.gpus(s.gpus.count)?;
     let owner = words.take("the owner")?;
-    s.records.extend(gpus.into_iter().map(|gpu| (gpu, owner.clone())));
+    let standby = words.skip("standby");
+    s.records.extend(gpus.into_iter().map(|gpu| (gpu, owner.clone(), standby)));
     Ok(())
 }
 

@@ -41,8 +41,8 @@ pub struct Scenario {
     pub wiring: Wiring,
     /// Who reads what.
     pub reads: Vec<Reads>,
-    /// The scheduler's records: a GPU, and who has it. Whoever judges is told of them.
-    pub records: Vec<(usize, String)>,
+    /// The scheduler's records: a GPU, who has it, and whether it is to stand by. Whoever judges is told of them.
+    pub records: Vec<(usize, String, bool)>,
     /// What happens, in the order of the file.
     pub events: Vec<Event>,
     /// The author's ground truth.

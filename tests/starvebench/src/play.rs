@@ -60,9 +60,10 @@ pub(crate) fn policy(without: &[&str]) -> Result<Policy, String> {
 /// The thresholds, and what the scenario's operator says of the node.
 fn told(policy: &Policy, scenario: &Scenario) -> Policy {
     let mut policy = policy.clone();
-    let record = |(gpu, owner): &(usize, String)| Allocation {
+    let record = |(gpu, owner, standby): &(usize, String, bool)| Allocation {
         gpu: gpu.to_string(),
         owner: owner.clone(),
+        standby: *standby,
         ..Allocation::default()
     };
     policy.declared.allocations.extend(scenario.records.iter().map(record));

@@ -9,6 +9,7 @@ use gpuprod_snapshot::units::{Nanos, to_f64};
 use crate::facts::{Kin, UnitFacts};
 use crate::judgement::AHEAD;
 use crate::rule::{Claim, View};
+use crate::usage::Readings;
 use crate::{Cause, Evidence, Micro, Part, Rejected, Severity};
 
 /// A claim with everything but its own words. The object is the first GPU of the workload among those that do
@@ -69,7 +70,7 @@ fn evidence(view: &View<'_>, onset: Nanos) -> Vec<Evidence> {
         evidence.push(Evidence::plain(format!("since its job last made a step{usual}"), &page.url, since, "s"));
     }
     let since = view.host.now.saturating_sub(onset).as_secs_f64();
-    evidence.push(Evidence::plain("since anything last moved", name, since, "s"));
+    evidence.push(Evidence::plain("since the GPU last did anything", name, since, "s"));
     if let Some(job) = &unit.job {
         if let Some(state) = &job.over {
             evidence.push(Evidence::plain(
@@ -158,6 +159,22 @@ pub(super) fn end_it(unit: &UnitFacts<'_>) -> String {
 
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "unknown".into(), |share| format!("{} %", Micro::from_f64(share * 100.0)))
+}
+
+/// What was measured of a GPU that does nothing, and of its workload.
+pub(super) fn measured(block: &Readings) -> String {
+    let shown = [
+        (block.util.or(block.silicon()).map(|share| share * 100.0), "% utilization"),
+        (block.links.map(|rate| rate / 1e6), "MB/s on its links"),
+        (block.io.map(|rate| rate / 1e6), "MB/s of files"),
+        (block.cpus, "CPUs busy"),
+    ];
+    let shown = shown.into_iter().filter_map(|(value, what)| Some(format!("{} {what}", rounded(value?))));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn rounded(value: f64) -> Micro {
+    Micro::from_f64(libm::round(value * 10.0) / 10.0)
 }
 
 /// `12 min`, `90 s`.

@@ -39,6 +39,8 @@ pub(crate) enum Lie {
 #[serde(default)]
 pub(crate) struct Trust {
     last: Option<Counters>,
+    /// It has been read without a break since.
+    read_since: Nanos,
     frozen: Seen,
     dead_util: Seen,
     ghost: Seen,
@@ -142,6 +144,9 @@ impl Trust {
         self.ticks = self.ticks.saturating_add(1);
         let Some(gpu) = gpu.filter(|gpu| gpu.util.get().is_some() || gpu.power.get().is_some()) else { return };
         self.read = self.read.saturating_add(1);
+        if self.last.is_none_or(|last| now.saturating_sub(last.at) > BRIDGED) {
+            self.read_since = now;
+        }
         let counters = Counters::of(gpu, now);
         if let Some(before) = self.last {
             self.frozen.mark(counters.stands_still(&before, gpu), before.at, now);
@@ -202,6 +207,11 @@ impl Trust {
         lie(&self.frozen, Lie::Frozen, thresholds.frozen_ns)
             .or_else(|| lie(&self.dead_util, Lie::DeadUtil, thresholds.frozen_ns))
             .or_else(|| lie(&self.ghost, Lie::Ghost, thresholds.ghost_ns))
+    }
+
+    /// Whether it has been read for so long without a break.
+    pub(crate) fn is_read(&self, now: Nanos, least: Nanos) -> bool {
+        self.last.is_some() && now.saturating_sub(self.read_since) >= least
     }
 
     /// Whether something contradicts its readings already, though not for long enough to be told.
