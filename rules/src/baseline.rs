@@ -115,6 +115,13 @@ impl Track {
         self.take(mean, start, healthy, policy);
     }
 
+    /// The same of a signal that is asked how it stands to its normal, and never since when: the last block is enough.
+    pub(crate) fn gauge(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
+        let mean = self.mean();
+        self.recent.push(mean, 1);
+        self.take(mean, start, healthy, policy);
+    }
+
     /// The same of a signal that is asked for its normal alone: its course is not kept.
     pub(crate) fn teach(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
         let mean = self.mean();
@@ -277,6 +284,31 @@ impl Track {
             lead: Nanos::from_secs(u64::from(self.grew)),
             faint: Nanos::from_secs(u64::from(self.told.saturating_sub(EDGE))),
         })
+    }
+}
+
+/// A mean of which nobody asks more than what the last block told: it has no normal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Last {
+    sum: f64,
+    weight: f64,
+    value: Option<f64>,
+}
+
+impl Last {
+    pub(crate) fn add(&mut self, amount: f64, per: f64) {
+        (self.sum, self.weight) = (self.sum + amount, self.weight + per);
+    }
+
+    /// Ends the block, which counts from this weight on.
+    pub(crate) fn close(&mut self, enough: f64) {
+        self.value = (self.weight > 0.0 && self.weight >= enough).then(|| self.sum / self.weight);
+        (self.sum, self.weight) = (0.0, 0.0);
+    }
+
+    pub(crate) const fn latest(&self) -> Option<f64> {
+        self.value
     }
 }
 

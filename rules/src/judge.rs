@@ -118,6 +118,7 @@ impl Judge {
     pub fn step(&mut self, tick: &Tick) -> Judgement {
         self.window.push(tick);
         self.signals.update(&self.window, tick, &self.suspect, &self.policy);
+        self.window.forget();
         self.units.discover(tick);
         let turned = self.history.turn(tick.stamp.boottime, &self.policy);
 

@@ -181,4 +181,16 @@ mod tests {
             assert_eq!(Micro(millionths).to_string(), text, "{millionths}");
         }
     }
+
+    #[test]
+    fn a_slim_number_is_saved_as_an_option() {
+        assert_eq!(size_of::<Slim>(), 4);
+        for value in [None, Some(0), Some(7), Some(u32::MAX - 1)] {
+            let slim = Slim::from(value);
+            let saved = serde_json::to_string(&slim).unwrap();
+            assert_eq!((slim.get(), &saved), (value, &serde_json::to_string(&value).unwrap()));
+            assert_eq!(serde_json::from_str::<Slim>(&saved).unwrap(), slim);
+        }
+        assert_eq!(Slim::from(Some(u32::MAX)).get(), Some(u32::MAX - 1));
+    }
 }

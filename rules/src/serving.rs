@@ -1,7 +1,6 @@
 //! Serving engines as capacity planning sees them: what is asked, what could be done, how much more may come at once,
 //! and how many GPUs that takes. For series and screens; `headroom_breach` looks at the same figures.
 
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -149,8 +148,8 @@ pub(crate) fn all(
     now: Nanos,
     policy: &Policy,
 ) -> Vec<Serving> {
-    let fresh = signals.load.iter().filter(|(_, load)| load.is_fresh(now));
-    let one = |(url, load): (&String, &Box<EngineLoad>)| {
+    let fresh = signals.load.iter().map(|(url, load)| (url, &**load)).filter(|(_, load)| load.is_fresh(now));
+    let one = |(url, load): (&String, &EngineLoad)| {
         let page = engines.and_then(|engines| engines.engines.iter().find(|engine| engine.url == *url));
         let slots = page.and_then(|page| page.kv_capacity_tokens.copied()).map(to_f64);
         let own: Vec<&UnitFacts<'_>> =

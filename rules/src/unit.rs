@@ -148,10 +148,9 @@ impl Units {
     /// Whether it is a whole GPU that was there before, the only unit of its board: at nearly every tick all are.
     fn goes_on(&mut self, gpu: &Gpu, all_whole: bool) -> bool {
         let (Some(uuid), false) = (gpu.uuid.get(), gpu.mig.copied() == Some(true)) else { return false };
-        let others = |(id, unit): (&UnitId, &Box<Unit>)| {
-            id.0.starts_with(NAMELESS) || (*unit.gpu.0 == **uuid && *id.0 != **uuid)
-        };
-        if !all_whole && self.units.iter().any(others) {
+        let others =
+            |(id, unit): (&UnitId, &Unit)| id.0.starts_with(NAMELESS) || (*unit.gpu.0 == **uuid && *id.0 != **uuid);
+        if !all_whole && self.iter().any(others) {
             return false;
         }
         let Some(unit) = self.units.get_mut(uuid.as_str()).filter(|unit| unit.gi.is_none() && !unit.rest) else {

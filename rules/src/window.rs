@@ -7,7 +7,8 @@ use gpuprod_snapshot::units::Nanos;
 use gpuprod_snapshot::{Missing, Reading, Sample, Source, Tick};
 use serde::{Deserialize, Serialize};
 
-/// Pairs, for each source, its last two samples. A derivative is a function of the two and is never stored.
+/// Pairs, for each source, its last two samples. A derivative is a function of the two and is never stored. The older one is
+/// kept as long as it is asked for ([`Window::forget`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Window {
     pub(crate) last: Tick,
@@ -20,6 +21,14 @@ pub(crate) type Pick<T> = fn(&Tick) -> &Option<Arc<Sample<T>>>;
 impl Window {
     pub(crate) fn push(&mut self, tick: &Tick) {
         self.last.advance(&mut self.prev, tick);
+    }
+
+    /// The signals have taken in the tick: lets go of older samples that are compared when a new one comes, and of those that
+    /// never are. A page of an engine and the tree of PCI devices are large.
+    pub(crate) fn forget(&mut self) {
+        let Tick { engine, block, fs, xid, md, nvme, blklat, pci, numa, .. } = &mut self.prev;
+        (*engine, *block, *fs) = (None, None, None);
+        (*xid, *md, *nvme, *blklat, *pci, *numa) = (None, None, None, None, None, None);
     }
 
     /// The last value of a source; `Stale` when it is older than three of its periods.

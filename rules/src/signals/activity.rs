@@ -55,7 +55,7 @@ impl Activity {
         if let Some(util) = block.util {
             self.util.add(util.max(0.0), 1.0);
         }
-        self.util.close(begin, well, policy);
+        self.util.gauge(begin, well, policy);
     }
 
     /// How the last block stands to the own normal, once that is learnt.

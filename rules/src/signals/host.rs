@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::borne::Borne;
 use super::{ENOUGH_SECONDS, Suspect};
-use crate::baseline::{Track, Worse};
+use crate::baseline::{Last, Track, Worse};
 use crate::window::Window;
 use crate::{Policy, entries};
 
@@ -57,7 +57,7 @@ pub(crate) struct HostSignals {
     pub(crate) workloads: BTreeMap<String, Box<Workload>>,
     /// By name (`mlx5_0`, `mlx5_0/2`, `eth0`).
     #[serde(with = "entries")]
-    pub(crate) ports: BTreeMap<String, Port>,
+    pub(crate) ports: BTreeMap<String, Box<Port>>,
     /// Memory in use on a GPU, by UUID.
     #[serde(with = "entries")]
     pub(crate) boards: BTreeMap<String, Growth>,
@@ -74,7 +74,7 @@ pub(crate) struct Workload {
     /// Share of quota periods in which it was held.
     pub(crate) throttled: Track,
     /// CPUs that it used.
-    pub(crate) cpus: Track,
+    pub(crate) cpus: Last,
     /// Bytes per second read anew after they had been thrown out of the page cache, as far as pages of 4 KiB go.
     pub(crate) refaults: Track,
     /// Bytes per second by device, for the last two minutes.
@@ -137,7 +137,7 @@ impl Workload {
             mem_wait: higher(),
             // Ten periods a second; the cgroup is read every five seconds.
             throttled: Track::new(Worse::Higher, 10.0),
-            cpus: higher(),
+            cpus: Last::default(),
             refaults: higher(),
             io: BTreeMap::new(),
             anonymous: Growth::default(),
@@ -147,8 +147,8 @@ impl Workload {
     }
 
     fn tracks(&mut self) -> impl Iterator<Item = &mut Track> {
-        let Self { cpu_wait, mem_wait, throttled, cpus, refaults, io, .. } = self;
-        [cpu_wait, mem_wait, throttled, cpus, refaults].into_iter().chain(io.values_mut().map(Box::as_mut))
+        let Self { cpu_wait, mem_wait, throttled, refaults, io, .. } = self;
+        [cpu_wait, mem_wait, throttled, refaults].into_iter().chain(io.values_mut().map(Box::as_mut))
     }
 }
 
@@ -207,13 +207,14 @@ impl HostSignals {
         for (path, workload) in &mut self.workloads {
             let healthy = if path.is_empty() { calm } else { !suspect.workloads.contains(path) };
             workload.tracks().for_each(|track| track.close(start, healthy, policy));
+            workload.cpus.close(ENOUGH_SECONDS);
         }
         for track in [&mut self.cpu.busy, &mut self.cpu.steal, &mut self.cpu.interrupts] {
             track.close(start, calm, policy);
         }
         for port in self.ports.values_mut() {
             port.tracks().into_iter().for_each(|track| track.close(start, calm, policy));
-            let Port { events, waits, borne: [told, waited], .. } = port;
+            let Port { events, waits, borne: [told, waited], .. } = &mut **port;
             for (track, borne) in [(events, told), (waits, waited)] {
                 borne.close(track.latest(), track.alarms(policy), calm);
             }
@@ -224,6 +225,7 @@ impl HostSignals {
     pub(crate) fn rest(&mut self) {
         for workload in self.workloads.values_mut() {
             workload.tracks().for_each(Track::rest);
+            workload.cpus = Last::default();
             (workload.anonymous, workload.oom_killed, workload.seen) = (Growth::default(), None, Nanos(0));
         }
         for port in self.ports.values_mut() {
@@ -328,7 +330,7 @@ impl HostSignals {
             let Some(before) = old.ports.iter().find(|p| p.device == after.device && p.port == after.port) else {
                 continue;
             };
-            let port = self.ports.entry(name_of(after)).or_insert_with(Port::new);
+            let port = self.ports.entry(name_of(after)).or_insert_with(|| Box::new(Port::new()));
             let delta = |name: &str| {
                 let of = |port: &NetPort| port.counters.iter().find(|(own, _)| own == name).map(|(_, value)| *value);
                 of(after)?.checked_sub(of(before)?).filter(|_| of(before) != Some(STUCK))

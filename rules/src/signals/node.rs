@@ -59,7 +59,7 @@ impl NodeSignals {
 
     pub(crate) fn close(&mut self, start: Nanos, suspect: &Suspect, policy: &Policy) {
         for (name, track) in &mut self.operations {
-            track.close(start, !suspect.disks.contains(name), policy);
+            track.gauge(start, !suspect.disks.contains(name), policy);
         }
     }
 

@@ -12,7 +12,7 @@ use super::borne::Borne;
 use super::by_load::ByLoad;
 use super::{ENOUGH_SECONDS, Signals};
 use crate::Policy;
-use crate::baseline::{Track, Worse};
+use crate::baseline::{Last, Track, Worse};
 use crate::join::{by_name, disks_below};
 use crate::window::Window;
 
@@ -53,30 +53,6 @@ fn throughput() -> Track {
     Track::new(Worse::Lower, ENOUGH_SECONDS)
 }
 
-/// A mean that only the last block tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Last {
-    sum: f64,
-    weight: f64,
-    value: Option<f64>,
-}
-
-impl Last {
-    fn add(&mut self, (amount, per): (f64, f64)) {
-        (self.sum, self.weight) = (self.sum + amount, self.weight + per);
-    }
-
-    fn close(&mut self) {
-        self.value = (self.weight >= ENOUGH_OPERATIONS).then(|| self.sum / self.weight);
-        (self.sum, self.weight) = (0.0, 0.0);
-    }
-
-    pub(crate) const fn last(&self) -> Option<f64> {
-        self.value
-    }
-}
-
 /// What happened between two readings of a device.
 #[derive(Clone, Copy, Debug)]
 struct Step {
@@ -109,15 +85,15 @@ impl StorageSignals {
         self.latency.add(step.millis, step.operations);
         self.in_flight.add(step.millis / 1e3, seconds);
         self.throughput.add(step.bytes, seconds);
-        self.read_size.add(step.read);
+        self.read_size.add(step.read.0, step.read.1);
         self.stuck_since = step.stuck.then(|| self.stuck_since.unwrap_or(now.saturating_sub(between)));
     }
 
     pub(super) fn close(&mut self, start: Nanos, healthy: bool, policy: &Policy) {
         self.latency.close(start, healthy, policy);
         self.in_flight.close(start, healthy, policy);
-        self.throughput.close(start, healthy, policy);
-        self.read_size.close();
+        self.throughput.gauge(start, healthy, policy);
+        self.read_size.close(ENOUGH_OPERATIONS);
         self.borne.close(self.latency.latest(), self.latency.alarms(policy), healthy);
         let latest = self.latency.latest().zip(self.in_flight.latest()).zip(self.throughput.latest());
         self.by_load.close(latest.map(|((latency, in_flight), bytes)| (latency, in_flight, bytes)), healthy);

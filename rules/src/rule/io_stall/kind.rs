@@ -36,7 +36,7 @@ pub(super) fn thrashes(view: &View<'_>) -> Option<Kind> {
 
 /// Its reads are small: latency, not bandwidth, is what it lives on.
 pub(super) fn small(view: &View<'_>, name: &str, signals: &StorageSignals) -> Option<Kind> {
-    let size = signals.read_size.last()?;
+    let size = signals.read_size.latest()?;
     (size < view.policy.io_stall.small_read).then(|| Kind {
         variant: "metadata",
         says: format!(", in reads of {} KiB", Micro::from_f64(libm::round(size / 102.4) / 10.0)),

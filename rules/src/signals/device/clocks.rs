@@ -139,8 +139,8 @@ impl Clocks {
 
     pub(crate) fn close(&mut self, start: Nanos, policy: &Policy) {
         let healthy = self.trail.held().all(|moment| moment.at < start);
-        self.clock.close(start, healthy, policy);
-        self.power.close(start, healthy, policy);
+        self.clock.gauge(start, healthy, policy);
+        self.power.gauge(start, healthy, policy);
     }
 
     /// Keeps the own normal and drops the present.

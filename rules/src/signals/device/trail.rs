@@ -99,3 +99,17 @@ impl Moment {
         now.saturating_sub(self.at) < length
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_saved_as_a_float() {
+        assert_eq!(size_of::<Moment>(), 16);
+        let moment = Moment::new(Nanos(5), None, Some(MegaHertz(1980)));
+        let saved = serde_json::to_string(&moment).unwrap();
+        assert_eq!(saved, r#"{"at":5,"held":null,"clock":1980.0}"#);
+        assert_eq!(serde_json::from_str::<Moment>(&saved).unwrap(), moment);
+    }
+}

@@ -8,6 +8,7 @@ use gpuprod_snapshot::units::{Nanos, to_f64};
 use serde::{Deserialize, Serialize};
 
 use crate::Policy;
+use crate::baseline::room;
 
 /// Blocks whose coverage is kept: ten minutes.
 const KEPT: usize = 120;
@@ -78,6 +79,7 @@ impl Coverage {
             self.sum -= u64::from(self.blocks.pop_front().unwrap_or(0));
         }
         self.sum += u64::from(share);
+        room(&mut self.blocks, KEPT);
         self.blocks.push_back(share);
     }
 }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::median;
+use crate::baseline::{median, push};
 
 /// A point every so often.
 const EVERY: Nanos = Nanos::from_secs(30);
@@ -68,10 +68,7 @@ impl Growth {
                 return;
             }
         }
-        if self.points.len() >= POINTS {
-            self.points.pop_front();
-        }
-        self.points.push_back((now, value));
+        push(&mut self.points, (now, value), POINTS);
         self.trend = self.measure(POINTS);
         self.short = SHORT
             .iter()

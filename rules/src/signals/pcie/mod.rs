@@ -11,7 +11,7 @@ use gpuprod_snapshot::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::device::Devices;
-use crate::baseline::{Track, Worse};
+use crate::baseline::{Last, Track, Worse};
 use crate::unit::identity;
 use crate::window::Window;
 use crate::{Policy, entries};
@@ -35,7 +35,7 @@ pub(crate) struct PcieSignals {
     boards: BTreeMap<String, Box<Board>>,
     /// By the bridge that its devices share.
     #[serde(with = "entries")]
-    uplinks: BTreeMap<PciAddress, Uplink>,
+    uplinks: BTreeMap<PciAddress, Box<Uplink>>,
     /// The socket of each node that has CPUs.
     #[serde(with = "entries")]
     sockets: BTreeMap<u32, u32>,
@@ -49,9 +49,9 @@ pub(crate) struct Board {
     pub(crate) node: Option<u32>,
     pub(crate) link: LinkSignals,
     /// Bytes per second that it receives.
-    pub(crate) received: Track,
+    pub(crate) received: Last,
     /// Bytes per second that it sends.
-    pub(crate) sent: Track,
+    pub(crate) sent: Last,
     /// Share of its processes' CPU time that is spent on sockets on which none of their GPUs is.
     pub(crate) away: Track,
     /// That share has been at the threshold and above, since.
@@ -60,13 +60,12 @@ pub(crate) struct Board {
 
 impl Default for Board {
     fn default() -> Self {
-        let rate = || Track::new(Worse::Lower, super::ENOUGH_SECONDS);
         Self {
             address: None,
             node: None,
             link: LinkSignals::default(),
-            received: rate(),
-            sent: rate(),
+            received: Last::default(),
+            sent: Last::default(),
             away: Track::new(Worse::Higher, place::ENOUGH_CPU),
             away_since: None,
         }
@@ -84,12 +83,12 @@ impl PcieSignals {
         self.uplinks
             .iter()
             .filter(move |(_, uplink)| uplink.member(address).is_some())
-            .map(|(at, uplink)| (*at, uplink))
+            .map(|(at, uplink)| (*at, &**uplink))
     }
 
     /// All shared uplinks.
     pub(crate) fn shared_uplinks(&self) -> impl Iterator<Item = (PciAddress, &Uplink)> {
-        self.uplinks.iter().map(|(at, uplink)| (*at, uplink))
+        self.uplinks.iter().map(|(at, uplink)| (*at, &**uplink))
     }
 
     /// Whether the node has two sockets and more.
@@ -161,8 +160,8 @@ impl PcieSignals {
     /// Ends the block that began at `start`.
     pub(crate) fn close(&mut self, start: Nanos, calm: bool, owners: &[(PciAddress, usize)], policy: &Policy) {
         for board in self.boards.values_mut() {
-            board.received.close(start, calm, policy);
-            board.sent.close(start, calm, policy);
+            board.received.close(super::ENOUGH_SECONDS);
+            board.sent.close(super::ENOUGH_SECONDS);
             board.away.close(start, calm, policy);
             let floor = policy.cross_socket_feeding.away.as_fraction();
             board.away_since = match board.away.latest() {
@@ -178,11 +177,12 @@ impl PcieSignals {
     /// Keeps every own normal and drops the present.
     pub(crate) fn rest(&mut self) {
         for board in self.boards.values_mut() {
-            [&mut board.received, &mut board.sent, &mut board.away].into_iter().for_each(Track::rest);
+            board.away.rest();
+            (board.received, board.sent) = (Last::default(), Last::default());
             board.link = LinkSignals::default();
             board.away_since = None;
         }
-        self.uplinks.values_mut().for_each(Uplink::rest);
+        self.uplinks.values_mut().for_each(|uplink| uplink.rest());
     }
 }
 
