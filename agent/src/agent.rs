@@ -2,6 +2,7 @@
 //! delivers, so that the tick thread never waits for anybody.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::net::TcpListener;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use gpuprod_collectors::engine::Scraper;
+use gpuprod_snapshot::Tick;
 use tokio::runtime::Handle;
 
 use crate::alerts::{self, Desk};
@@ -20,6 +22,7 @@ use crate::own::Own;
 use crate::pipeline::{Frame, Pipeline};
 use crate::reload::{Reload, Step};
 use crate::run::{Settings, live};
+use crate::say::Say;
 use crate::sink::{self, Sink, alertmanager, otlp};
 use crate::source::Stop;
 use crate::store::{Keeper, Status, Store};
@@ -75,6 +78,7 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
     let mut pipeline = Pipeline::new(config.rules.policy()).with_tenancy(config.tenancy());
     let mut ticks = live(&settings, &signals.stop);
     let mut refused = None;
+    let mut unread = Unread::new(Say::stderr());
     while let Some(tick) = ticks.next() {
         refused = keeper.store().fatal();
         if refused.is_some() {
@@ -104,6 +108,7 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
                 service.reloaded();
             }
         }
+        unread.look(&tick);
         let now = tick.stamp.boottime;
         let mut frame = pipeline.feed(&tick);
         frame.own = Own {
@@ -137,6 +142,26 @@ pub fn run(flags: &Sampling, signals: &Signals, err: &mut dyn Write) -> Result<(
     keeper.stop(pipeline.judge());
     socket::release(&path, ours);
     refused.map_or(Ok(()), |refused| Err(refused.into()))
+}
+
+/// Notes about jobs that cannot be read: each is said once, and again when it could be read meanwhile.
+struct Unread {
+    say: Say,
+    said: BTreeSet<String>,
+}
+
+impl Unread {
+    const fn new(say: Say) -> Self {
+        Self { say, said: BTreeSet::new() }
+    }
+
+    fn look(&mut self, tick: &Tick) {
+        let Some(cgroups) = tick.cgroup.as_deref().and_then(|sample| sample.value.get()) else { return };
+        for why in cgroups.unread.iter().filter(|why| !self.said.contains(*why)) {
+            self.say.say(&format!("a note about a job is left out: {why}"));
+        }
+        self.said = cgroups.unread.iter().cloned().collect();
+    }
 }
 
 /// Everything that takes frames.

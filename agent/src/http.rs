@@ -3,13 +3,17 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
+use std::path::Path;
 use std::time::Duration;
 
+use gpuprod_collectors::tree;
 use gpuprod_snapshot::units::Nanos;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    ACCEPT, ALLOW, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -36,6 +40,10 @@ const LIFETIME: Duration = Duration::from_secs(10);
 /// When the listener cannot be handed to the runtime.
 pub async fn serve(listener: TcpListener, shelf: Shelf) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
+    let door = Door {
+        loopback: listener.local_addr().is_ok_and(|address| address.ip().is_loopback()),
+        own: tree::word(Path::new("/proc/sys/kernel/hostname")).get().map(|name| name.to_ascii_lowercase()),
+    };
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let rendered = shelf.clone();
     tokio::spawn(async move {
@@ -55,10 +63,10 @@ pub async fn serve(listener: TcpListener, shelf: Shelf) -> std::io::Result<()> {
             // Answers take milliseconds: the oldest is one that dawdles.
             open.pop_front().inspect(JoinHandle::abort);
         }
-        let shelf = shelf.clone();
+        let (shelf, door) = (shelf.clone(), door.clone());
         open.push_back(tokio::spawn(async move {
             let answer = service_fn(move |request| {
-                let response = answer(&request, &shelf, boottime());
+                let response = answer(&request, &door, &shelf, boottime());
                 async move { Ok::<_, Infallible>(response) }
             });
             let connection = hyper::server::conn::http1::Builder::new()
@@ -73,7 +81,59 @@ pub async fn serve(listener: TcpListener, shelf: Shelf) -> std::io::Result<()> {
     }
 }
 
-fn answer(request: &Request<Incoming>, shelf: &Shelf, now: Nanos) -> Response<Full<Bytes>> {
+/// Whom the server answers. A page of another site that a browser has open must not read what the node does: neither by
+/// asking across sites, nor by letting its own name lead to the agent's address.
+#[derive(Clone, Debug)]
+struct Door {
+    /// Whether it is reached on this node alone: then by its address, by `localhost`, or by the node's name. On other
+    /// addresses any name may be one of the site's, so that none is refused.
+    loopback: bool,
+    /// The node's name.
+    own: Option<String>,
+}
+
+/// Ends of names that nobody can own on the Internet.
+const PRIVATE: &[&str] = &["localhost", "local", "localdomain", "internal", "lan", "svc", "test"];
+
+impl Door {
+    /// Why a request is not answered.
+    fn refuses(&self, path: &str, host: Option<&str>, origin: Option<&str>) -> Option<&'static str> {
+        let from = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, authority)| authority));
+        if from.is_some_and(|from| !from.eq_ignore_ascii_case(host.unwrap_or(""))) {
+            return Some("asked by a page of another site (Origin)\n");
+        }
+        // Scrapes and probes may come through a proxy that keeps the name by which it was asked.
+        let guarded = self.loopback && matches!(path, "/" | "/api/v1/frame");
+        (guarded && !self.is_ours(&name(host?))).then_some(NOT_OURS)
+    }
+
+    fn is_ours(&self, name: &str) -> bool {
+        let short = |name: &str| name.split('.').next().unwrap_or("").to_owned();
+        let last = name.rsplit('.').next().unwrap_or("");
+        name.parse::<IpAddr>().is_ok()
+            || !name.contains('.')
+            || PRIVATE.contains(&last)
+            || self.own.as_ref().is_some_and(|own| short(own) == short(name))
+    }
+}
+
+const NOT_OURS: &str = "not by this name (Host): the agent listens on this node's loopback address; ask by that address, \
+                        by localhost or by the node's name\n";
+
+/// Of an authority: without the port, brackets and the dot of the root.
+fn name(authority: &str) -> String {
+    let name = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => authority.rsplit_once(':').map_or(authority, |(name, _)| name),
+    };
+    name.trim_end_matches('.').to_ascii_lowercase()
+}
+
+fn answer(request: &Request<Incoming>, door: &Door, shelf: &Shelf, now: Nanos) -> Response<Full<Bytes>> {
+    let header = |name: HeaderName| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    if let Some(why) = door.refuses(request.uri().path(), header(HOST), header(ORIGIN)) {
+        return plain(StatusCode::FORBIDDEN, why.into());
+    }
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -152,6 +212,8 @@ fn response(status: StatusCode, content_type: &'static str, body: Bytes) -> Resp
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    // Foreign names are in every body: no browser shall find a page in one.
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
@@ -174,6 +236,39 @@ mod tests {
         let mut frame = Pipeline::default().feed(&tick).to_owned();
         frame.own = Own { store, ..Own::default() };
         Pages::new(frame)
+    }
+
+    #[test]
+    fn pages_of_other_sites_read_nothing() {
+        let own = Some("node17".to_owned());
+        let here = Door { loopback: true, own: own.clone() };
+        let wide = Door { loopback: false, own };
+        let frame = "/api/v1/frame";
+        for host in
+            ["127.0.0.1:9749", "[::1]:9749", "localhost:9749", "NODE17.example.com.", "x", "a.b.svc:9749", "10.0.0.7"]
+        {
+            assert_eq!(here.refuses(frame, Some(host), None), None, "{host}");
+        }
+        // A name of the other site's own that leads to our address: its page asks without an Origin.
+        for host in ["evil.example:9749", "127.0.0.1.evil.example", "xnode17.example.com", "?"] {
+            let told = here.refuses(frame, Some(host), None);
+            assert_eq!(told.is_some(), host.contains('.'), "{host}");
+            assert_eq!(here.refuses("/metrics", Some(host), None), None, "a scrape by any name: {host}");
+            assert_eq!(wide.refuses(frame, Some(host), None), None, "any name may be the site's: {host}");
+        }
+        assert_eq!(here.refuses(frame, None, None), None, "HTTP/1.0");
+        for door in [&here, &wide] {
+            assert_eq!(door.refuses("/metrics", Some("node17:9749"), Some("http://node17:9749")), None);
+            for origin in ["http://evil.example", "null", "http://node17:80"] {
+                assert!(door.refuses("/metrics", Some("node17:9749"), Some(origin)).is_some(), "{origin}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_body_is_guessed_at() {
+        let told = told(Ok("ready".to_owned()));
+        assert_eq!(told.headers().get("x-content-type-options").unwrap(), "nosniff");
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod doctor;
 pub mod fit;
 pub mod history;
 pub mod http;
+pub mod json;
 pub mod lease;
 pub mod own;
 pub mod pipeline;

@@ -27,8 +27,8 @@ use crate::snapshot::Shown;
 use crate::source::{Live, Stop};
 use crate::topo::Topo;
 use crate::{
-    agent, catalogue, check, dashboards, demo, doctor, http, replay, rules_page, selftest, snapshot, socket, state_dir,
-    text, top, topo,
+    agent, catalogue, check, dashboards, demo, doctor, http, json, replay, rules_page, selftest, snapshot, socket,
+    state_dir, text, top, topo,
 };
 
 /// What a command works with: config and flags together.
@@ -185,7 +185,7 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
         Command::ResumeGpu { config } => return ordered(config.as_deref(), None, out),
         Command::Demo { list: true, .. } => out.write_all(demo::list().as_bytes())?,
         Command::Demo { scenario, once, .. } => demo::find(scenario.as_deref())?.run(once, &ends()?, out)?,
-        Command::Report(flags) => flags.run(out)?,
+        Command::Report(flags) => flags.run(out, err)?,
         Command::Metrics { json } => {
             let metrics: Vec<_> = catalogue::all().collect();
             print(out, json, &metrics, |metrics| catalogue::names::table(metrics))?;
@@ -204,12 +204,12 @@ pub fn run(cli: Cli, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8> {
 /// How long `top --once` looks when no agent runs: two ticks give rates.
 pub(crate) const TOP_TIME: Nanos = Nanos::from_secs(2);
 
-fn print<T: Serialize>(out: &mut dyn Write, json: bool, value: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
-    if json {
-        serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
-        out.write_all(b"\n")?;
+/// Whatever a page holds of foreign text, it goes to the terminal clean.
+fn print<T: Serialize>(out: &mut dyn Write, as_json: bool, value: &T, shown: impl FnOnce(&T) -> String) -> Result<()> {
+    if as_json {
+        json::to_writer(out, value)?;
     } else {
-        out.write_all(text(value).as_bytes())?;
+        out.write_all(text::clean_lines(&shown(value)).as_bytes())?;
     }
     out.flush()?;
     Ok(())

@@ -16,9 +16,13 @@ pub fn lines(tick: &Tick) -> Vec<(Source, Vec<String>)> {
     Source::ALL.iter().copied().map(line).collect()
 }
 
-/// What one source shows. Empty: it was not read.
+/// What one source shows. Empty: it was not read. Whatever foreign text is in it, it is clean.
 #[must_use]
 pub fn of(tick: &Tick, source: Source) -> Vec<String> {
+    raw(tick, source).iter().map(|line| clean(line)).collect()
+}
+
+fn raw(tick: &Tick, source: Source) -> Vec<String> {
     match source {
         Source::Gpu => said(tick.gpu.as_deref(), gpus),
         Source::Engine => said(tick.engine.as_deref(), engines),
@@ -35,7 +39,9 @@ pub fn of(tick: &Tick, source: Source) -> Vec<String> {
         Source::Numa => said(tick.numa.as_deref(), |numa| vec![count(numa.nodes.len(), "NUMA node", "NUMA nodes")]),
         Source::Proc => said(tick.proc.as_deref(), processes),
         Source::Cgroup => said(tick.cgroup.as_deref(), |cgroups| {
-            vec![count(cgroups.cgroups.len(), "cgroup holds GPUs", "cgroups hold GPUs")]
+            let mut lines = vec![count(cgroups.cgroups.len(), "cgroup holds GPUs", "cgroups hold GPUs")];
+            lines.extend(cgroups.unread.iter().map(|why| format!("a note about a job is left out: {why}")));
+            lines
         }),
         _ => match tick.status(source) {
             Some(sample) => said(Some(&sample), |()| vec!["read".to_owned()]),
@@ -51,7 +57,7 @@ fn said<T>(sample: Option<&Sample<T>>, show: fn(&T) -> Vec<String>) -> Vec<Strin
         Some((Reading::Missing(missing), sample)) if sample.why.is_empty() => {
             vec![format!("nothing: {missing}")]
         }
-        Some((Reading::Missing(_), sample)) => vec![format!("nothing: {}", clean(&sample.why))],
+        Some((Reading::Missing(_), sample)) => vec![format!("nothing: {}", sample.why)],
     }
 }
 
@@ -82,7 +88,7 @@ fn ports(net: &Net) -> Vec<String> {
         let number = if port.port == 0 { String::new() } else { format!("/{}", port.port) };
         let layer = show(&port.layer, ToString::to_string);
         let speed = show(&port.speed, |speed| format!("{} Gbit/s", f64::from(*speed) / 1e3));
-        format!("{}{number} ({layer}): {}, {speed}", clean(&port.device), show(&port.up, state))
+        format!("{}{number} ({layer}): {}, {speed}", port.device, show(&port.up, state))
     };
     net.ports.iter().map(port).collect()
 }
@@ -107,7 +113,7 @@ fn gpu(gpu: &Gpu) -> String {
     format!(
         "GPU {} {}: {health}util {}, memory {memory}, power {} of {} W, {}",
         gpu.index,
-        show(&gpu.model, |model| clean(model)),
+        show(&gpu.model, String::clone),
         show(&gpu.util, |util| percent(*util)),
         watts(&gpu.power),
         watts(&gpu.power_limit),
@@ -121,13 +127,13 @@ fn engines(engines: &gpuprod_snapshot::engine::Engines) -> Vec<String> {
     }
     let line = |engine: &gpuprod_snapshot::engine::Engine| match engine.page.missing() {
         Some(missing) => {
-            let why = if engine.why.is_empty() { missing.to_string() } else { clean(&engine.why) };
-            format!("{}: no page ({why})", clean(&engine.url))
+            let why = if engine.why.is_empty() { missing.to_string() } else { engine.why.clone() };
+            format!("{}: no page ({why})", engine.url)
         }
         None => format!(
             "{} {}: {} running, {} waiting, KV cache {}, {} tokens generated",
             show(&engine.kind, ToString::to_string),
-            clean(&engine.url),
+            engine.url,
             show(&engine.running, u64::to_string),
             show(&engine.waiting, u64::to_string),
             show(&engine.kv_usage, |usage| percent_ppb(*usage)),
@@ -146,8 +152,8 @@ fn arrays(md: &Md) -> Vec<String> {
 
 /// One array in one line; what matters first.
 fn array(array: &MdArray) -> String {
-    let name = clean(&array.name);
-    let level = show(&array.level, |level| clean(level));
+    let name = &array.name;
+    let level = show(&array.level, String::clone);
     if array.is_container {
         return format!("{name}: container of {}", count(array.members.len(), "member", "members"));
     }
@@ -190,7 +196,7 @@ pub fn sync_percent(array: &MdArray) -> Option<Ppb> {
 
 fn disks(block: &Block) -> Vec<String> {
     let whole: Vec<_> = block.devices.iter().filter(|d| d.partition_of.is_none()).collect();
-    let names: Vec<String> = whole.iter().map(|device| clean(&device.name)).collect();
+    let names: Vec<&str> = whole.iter().map(|device| device.name.as_str()).collect();
     let in_flight: u64 =
         whole.iter().filter_map(|device| device.io.get()).fold(0, |sum, io| sum.saturating_add(io.in_flight));
     let names = if names.is_empty() { String::new() } else { format!(" ({})", clip(&names.join(" "), 48)) };
@@ -240,7 +246,7 @@ fn processes(processes: &gpuprod_snapshot::host::Processes) -> Vec<String> {
         format!(
             "pid {} {}: {}, {} threads, {} blocked",
             process.pid,
-            show(&process.comm, |comm| clean(comm)),
+            show(&process.comm, String::clone),
             show(&process.state, char::to_string),
             show(&process.threads, u32::to_string),
             show(&process.threads_blocked, u32::to_string)

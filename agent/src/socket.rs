@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::clock::boottime;
 use crate::http::Shelf;
+use crate::json;
 use crate::lease::Switch;
 use crate::own::Lease;
 use crate::pipeline::Frame;
@@ -128,7 +129,12 @@ pub async fn serve(listener: UnixListener, shelf: Shelf, gpus: Switch) -> io::Re
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            // A fresh connection has room for a line. Nobody is waited for: what does not take it is dropped.
+            let told = Told::Error(format!("busy: {CLIENTS} others are asking it, and no more at a time; ask again"));
+            let _ = stream.into_std().map(|mut stream| stream.write(&json::line(&told)));
+            continue;
+        };
         let (shelf, gpus) = (shelf.clone(), gpus.clone());
         tokio::spawn(async move {
             let _place = place;
@@ -169,14 +175,15 @@ fn answer(line: &str, root: bool, shelf: &Shelf, gpus: &Switch) -> Option<Bytes>
         Some(time) => gpus.release(boottime(), time),
         None => Ok(gpus.resume(boottime())),
     });
-    let mut line = serde_json::to_vec(&Told::from(told)).unwrap_or_default();
-    line.push(b'\n');
-    Some(line.into())
+    Some(json::line(&Told::from(told)).into())
 }
 
 const NOT_ROOT: &str = "only root may let go of the GPUs or take them back";
 
-/// The answer to an order.
+/// How a line begins that holds an error.
+const REFUSAL: &[u8] = b"{\"error\":";
+
+/// The answer to an order, or why nothing else is answered.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Told {
@@ -245,5 +252,37 @@ fn talk<T: DeserializeOwned>(path: &Path, request: &str) -> Result<T, AskError> 
         let what = "it closed the connection: it has had no tick yet";
         return Err(AskError::Answer(io::Error::new(io::ErrorKind::UnexpectedEof, what)));
     }
+    // Whatever was asked, it may be refused; a frame does not begin so.
+    if line.starts_with(REFUSAL)
+        && let Ok(Told::Error(why)) = serde_json::from_slice(&line)
+    {
+        return Err(AskError::Refused(why));
+    }
     serde_json::from_slice(&line).map_err(|error| AskError::Answer(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_too_many_is_told_so() {
+        let dir = std::env::temp_dir().join(format!("gpuprod-busy-{}", std::process::id()));
+        let path = dir.join("gpuprod.sock");
+        let listener = bind(&path).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let serving = thread::spawn(move || {
+            let gpus = Switch::new(Arc::default());
+            let served =
+                async { tokio::time::timeout(Duration::from_secs(3), serve(listener, Shelf::default(), gpus)).await };
+            let _ = runtime.block_on(served);
+        });
+        // They say nothing, and keep their places for a moment.
+        let held: Vec<_> = (0..CLIENTS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let error = ask(&path).map(drop).unwrap_err();
+        assert!(matches!(&error, AskError::Refused(why) if why.contains("busy")), "{error:?}");
+        drop(held);
+        serving.join().unwrap();
+        fs::remove_dir_all(dir).unwrap();
+    }
 }

@@ -1,5 +1,6 @@
 //! Numbers and times as people read them. For printing only: nothing here decides anything.
 
+use gpuprod_snapshot::is_unseen;
 use gpuprod_snapshot::units::{Nanos, Permille, Ppb, to_f64};
 
 /// `1.5 GiB`.
@@ -135,12 +136,10 @@ fn read_instant(text: &str) -> Option<Nanos> {
     Some(Nanos(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?))
 }
 
-/// Foreign text on one line: control characters (escape sequences of a terminal among them) become `?`, and so do
-/// those that turn the direction of writing around.
+/// Foreign text on one line: what does not show as itself ([`is_unseen`]) becomes `?`.
 #[must_use]
 pub fn clean(text: &str) -> String {
-    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if c.is_control() || turns(c) { '?' } else { c }).collect()
+    text.chars().map(|c| if is_unseen(c) { '?' } else { c }).collect()
 }
 
 /// Without passwords of URLs: on each line, what stands between the first `://` (or the beginning of the word, where
@@ -277,7 +276,11 @@ mod tests {
         assert_eq!(duration(Nanos::from_secs(303)), "5 min 3 s");
         assert_eq!(clean("a\x1b[31mb\nc"), "a?[31mb?c");
         assert_eq!(clip("abcdef", 4), "abc…");
-        assert_eq!(clean("a\u{202e}b"), "a?b");
+        for unseen in
+            ['\u{7f}', '\u{85}', '\u{9b}', '\u{61c}', '\u{200b}', '\u{200f}', '\u{202e}', '\u{2066}', '\u{feff}']
+        {
+            assert_eq!(clean(&format!("ä{unseen}✓")), "ä?✓", "{unseen:?}");
+        }
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap(" abcdefgh", 4), [" abc", "defg", "h"]);
         assert_eq!(wrap("", 4), [""]);

@@ -2,9 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is the room where files of the host are read")]
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -19,11 +19,34 @@ pub const CAP: u64 = 8 << 20;
 /// Absent is `Unsupported`, forbidden is `Denied`, a device or process that went away is `Gone`, larger than
 /// [`CAP`] is `Malformed`.
 pub fn text(path: &Path) -> Result<String, CollectError> {
+    read(path, open(path).map_err(|error| failed("read", path, error))?)
+}
+
+/// The same of a file that people write. A pipe in its place would be read as an empty file before its writer has
+/// said a word, so what is no regular file is refused.
+///
+/// # Errors
+/// As for [`text`]; what is no file is `Malformed`.
+pub fn written(path: &Path) -> Result<String, CollectError> {
+    let file = open(path).map_err(|error| failed("read", path, error))?;
+    let kind = file.metadata().map_err(|error| failed("read", path, error))?.file_type();
+    let found = match kind {
+        kind if kind.is_file() => return read(path, file),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a pipe",
+        _ => "a device",
+    };
+    Err(CollectError::new(Missing::Malformed, format!("read {}: {found}, and no regular file", path.display())))
+}
+
+fn open(path: &Path) -> io::Result<File> {
     // O_NONBLOCK: a pipe that somebody put in the place of a file must not hang us.
-    let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path);
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
+}
+
+fn read(path: &Path, file: File) -> Result<String, CollectError> {
     let mut bytes = Vec::new();
-    let read = open.and_then(|file| file.take(CAP + 1).read_to_end(&mut bytes));
-    read.map_err(|error| failed("read", path, error))?;
+    file.take(CAP + 1).read_to_end(&mut bytes).map_err(|error| failed("read", path, error))?;
     if u64::try_from(bytes.len()).is_ok_and(|len| len > CAP) {
         return Err(CollectError::new(Missing::Malformed, format!("read {}: larger than {CAP} bytes", path.display())));
     }
@@ -113,5 +136,29 @@ fn failed(verb: &str, path: &Path, error: io::Error) -> CollectError {
         tried: format!("{verb} {}", path.display()),
         hint: None,
         source: Some(Box::new(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn what_people_write_is_a_file() {
+        let scratch = Scratch::with(&[("file", "text"), ("dir/inside", "")]);
+        let root = scratch.host().proc.with_file_name("");
+        let pipe = root.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(text(&pipe).unwrap(), "", "a pipe reads as an empty file");
+        for (path, found) in [(pipe, "a pipe"), (root.join("dir"), "a directory"), ("/dev/null".into(), "a device")] {
+            let error = written(&path).unwrap_err();
+            assert_eq!(error.missing, Missing::Malformed);
+            let said = error.to_string();
+            assert!(said.contains(found) && said.contains(path.to_str().unwrap()), "{said}");
+        }
+        assert_eq!(written(&root.join("file")).unwrap(), "text");
+        scratch.link("link", "file");
+        assert_eq!(written(&root.join("link")).unwrap(), "text", "a link to a file is one");
     }
 }

@@ -2,10 +2,11 @@
 //! their WAL, a reader that holds up a commit, a read-only mount, a disk that never answers.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gpuprod::state_dir::own_uid;
@@ -45,7 +46,7 @@ fn total(ledger: &Ledger) -> u64 {
 }
 
 fn read(dir: &Path) -> Result<u64, reader::Error> {
-    reader::gains(dir, 0).map(|gains| gains.rows.values().sum())
+    reader::gains(dir, 0).map(|(gains, _)| gains.rows.values().sum())
 }
 
 /// The file in the middle of a commit, as kill -9 leaves it: pages of it written, the journal beside it.
@@ -171,19 +172,36 @@ fn a_reader_that_does_not_let_go_delays_a_commit_and_loses_nothing() {
     assert_eq!(rows(&scratch.0), sums(&booked));
 }
 
-/// A file that is opened and never answers, as on a dead disk: a FIFO that nobody reads.
-fn hang(dir: &Path) -> PathBuf {
-    fs::create_dir_all(dir).unwrap();
-    let path = dir.join("lock");
-    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-    path
+/// A file whose opening does not come back, as on a dead disk: another program has a lease on it (F_SETLEASE) and does
+/// not give it up, for which the kernel waits 45 s.
+struct Hung(Child);
+
+impl Hung {
+    fn new(dir: &Path) -> Self {
+        const HOLD: &str = r#"use Fcntl; $SIG{IO} = "IGNORE"; open(F, "+>", $ARGV[0]) or die; fcntl(F, 1024, F_WRLCK) or die $!;
+            $| = 1; print "held\n"; sleep 120"#;
+        fs::create_dir_all(dir).unwrap();
+        let mut perl = Command::new("perl");
+        let mut perl = perl.args(["-e", HOLD]).arg(dir.join("lock")).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(perl.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "held\n");
+        Self(perl)
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
 fn an_end_waits_two_seconds_for_a_disk_that_does_not_answer_and_no_longer() {
     let scratch = Scratch::new("store-hung");
     let dir = scratch.0.join("store");
-    let fifo = hang(&dir);
+    let hung = Hung::new(&dir);
     let mut process = Process::start(&dir);
     let beats = Schedule::new(3).beats;
     let begun = Instant::now();
@@ -197,18 +215,17 @@ fn an_end_waits_two_seconds_for_a_disk_that_does_not_answer_and_no_longer() {
     assert!(took >= Duration::from_millis(1_900), "it gave up after {took:?}");
     assert!(took < Duration::from_secs(8), "it waited {took:?}");
     // The disk answers: the thread finds that it is to end.
-    drop(fs::File::options().read(true).write(true).open(fifo).unwrap());
+    drop(hung);
 
     // The real agent: served meanwhile, and gone in time.
     let scratch = Scratch::new("store-hung-agent");
-    let fifo = hang(&scratch.0.join("store"));
+    let _hung = Hung::new(&scratch.0.join("store"));
     let agent = Agent::start(&scratch, &BLIND);
     agent.until(60, |page| page.contains("gpuprod_self_store_lag_seconds"));
     assert!(agent.get("/readyz").1.contains("the store has not answered yet"), "{}", agent.get("/readyz").1);
     assert!(agent.get("/healthz").0.contains("200 OK"));
     let took = agent.stop();
     assert!(took >= Duration::from_millis(1_900), "it gave up after {took:?}");
-    fs::remove_file(fifo).unwrap();
 }
 
 /// A small file system of its own, taken down with the test.

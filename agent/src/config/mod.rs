@@ -258,7 +258,7 @@ impl Config {
             None if tree::exists(default) => default,
             None => return Ok(Self::default()),
         };
-        let text = tree::text(path).map_err(|error| Error::unreadable(path, &error))?;
+        let text = tree::written(path).map_err(|error| Error::unreadable(path, &error))?;
         Self::parse(&text, path)
     }
 
@@ -327,7 +327,7 @@ impl Config {
 /// # Errors
 /// As for [`Config::load`].
 pub fn load_policy(path: &Path) -> Result<Policy, Error> {
-    let text = tree::text(path).map_err(|error| Error::unreadable(path, &error))?;
+    let text = tree::written(path).map_err(|error| Error::unreadable(path, &error))?;
     let policy: Policy = from_yaml(&text, path)?;
     if !policy.off.is_empty() {
         return Err(Error::plain(

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use hyper::body::Bytes;
 use tokio::sync::Notify;
 
+use crate::json;
 use crate::pipeline::Frame;
 use crate::sink::prometheus::{Form, page};
 use crate::status;
@@ -41,13 +42,13 @@ impl Pages {
     /// Without pids, commands and users: any user of the node can read a loopback port.
     #[must_use]
     pub fn public(&self) -> Bytes {
-        self.public.get_or_init(|| line(&self.frame.public())).clone()
+        self.public.get_or_init(|| json::line(&self.frame.public()).into()).clone()
     }
 
     /// All of it, one line: for the unix socket.
     #[must_use]
     pub fn whole(&self) -> Bytes {
-        self.whole.get_or_init(|| line(&self.frame)).clone()
+        self.whole.get_or_init(|| json::line(&self.frame).into()).clone()
     }
 
     /// `/`.
@@ -55,12 +56,6 @@ impl Pages {
     pub fn status(&self) -> Bytes {
         self.status.get_or_init(|| status::page(&self.frame).into()).clone()
     }
-}
-
-fn line(frame: &Frame<'_>) -> Bytes {
-    let mut line = serde_json::to_vec(frame).unwrap_or_default();
-    line.push(b'\n');
-    line.into()
 }
 
 /// Frames apart at which somebody asks who will ask again at once.

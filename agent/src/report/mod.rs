@@ -7,7 +7,7 @@ mod sum;
 mod used;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -16,7 +16,7 @@ use gpuprod_snapshot::units::Nanos;
 
 use crate::clock;
 use crate::config::{Config, duration};
-use crate::store;
+use crate::{json, store, text};
 
 pub use crate::prices::Price;
 pub use external::{Charge, Externality, OfCause};
@@ -68,23 +68,30 @@ pub enum Form {
 }
 
 impl Flags {
-    /// Reads the store and prints.
+    /// Reads the store and prints; what could not be read of it is said on `err`.
     ///
     /// # Errors
     /// When there is no store, it cannot be read, or the output is gone.
-    pub fn run(&self, out: &mut dyn Write) -> Result<()> {
+    pub fn run(&self, out: &mut dyn Write, err: &mut dyn Write) -> Result<()> {
         let config = Config::load(self.config.as_deref())?;
         let dir = self.dir.clone().map_or_else(|| place(&config), Ok)?;
         let now = clock::realtime();
         let hour = first_hour(now, self.since);
-        let report = whole(&store::reader::gains(&dir, hour)?, hour, &self.by, self.pricing(&config, &dir)?);
+        let (gains, skipped) = store::reader::gains(&dir, hour)?;
+        let mut report = whole(&gains, hour, &self.by, self.pricing(&config, &dir)?);
+        report.rows_skipped = Some(skipped.rows).filter(|rows| *rows > 0);
+        if let Some(word) = &skipped.word {
+            let rows = skipped.rows;
+            let word = text::clip(&text::clean(word), 64);
+            writeln!(
+                err,
+                "note: {rows} rows are left out: they speak in words that this gpuprod does not know ({word})"
+            )?;
+        }
         match if self.json { Form::Json } else { self.format } {
             Form::Table => out.write_all(table(&report, now.0).as_bytes())?,
             Form::Csv => out.write_all(csv(&report).as_bytes())?,
-            Form::Json => {
-                serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
-                out.write_all(b"\n")?;
-            }
+            Form::Json => json::to_writer(out, &report)?,
         }
         Ok(())
     }

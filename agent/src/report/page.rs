@@ -141,12 +141,17 @@ fn line(report: &Report, row: &Row, names: &[String]) -> Vec<String> {
     line
 }
 
+/// Longest cell of the table: tenants name themselves. The other forms have the whole of it.
+const CELL: usize = 64;
+
 /// The first columns to the left, the others to the right.
 fn aligned(page: &mut String, lines: &[Vec<String>], left: usize) {
+    let clipped = |line: &Vec<String>| line.iter().map(|cell| text::clip(cell, CELL)).collect();
+    let lines: Vec<Vec<String>> = lines.iter().map(clipped).collect();
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    for line in lines {
+    for line in &lines {
         let mut text = String::new();
         for (place, (cell, width)) in line.iter().zip(&widths).enumerate() {
             let gap = if place == 0 { "" } else { "  " };
@@ -239,4 +244,32 @@ fn percent(part: u64, whole: u64) -> String {
 fn money(millionths: u64) -> String {
     let cents = millionths / 10_000;
     format!("{}.{:02}", cents / 100, cents % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuprod_rules::{Bucket, Class, UnitId, WeightSource};
+
+    use super::super::sum::{By, sum};
+    use super::*;
+    use crate::store::rows::{Key, Rows};
+
+    #[test]
+    fn a_name_longer_than_a_line_is_clipped_in_the_table_alone() {
+        let tenant = "x".repeat(70_000);
+        let key = Key {
+            hour: 5,
+            unit: UnitId("GPU-a".into()),
+            tenant: Some(tenant.clone()),
+            class: Class::Batch,
+            bucket: Bucket::Productive,
+            source: WeightSource::Gpm,
+            slices_whole: 1,
+        };
+        let report = sum(&Rows::from([(key, 7)]), 5, &[By::Tenant], None);
+        let table = table(&report, 0);
+        assert!(table.contains(&format!("{}…", "x".repeat(CELL - 1))), "{table:.2000}");
+        assert!(table.len() < 4_000, "{}", table.len());
+        assert!(csv(&report).contains(&tenant));
+    }
 }

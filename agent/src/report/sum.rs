@@ -248,6 +248,9 @@ pub struct Report {
     /// Lost on firm ground by GPUs for which the list has no price: in no sum of money.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_without_price_ns: Option<u64>,
+    /// Rows of the store in words that this version does not know: in no sum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_skipped: Option<u64>,
     /// The groups, in order.
     pub rows: Vec<Row>,
     /// Their sum.
@@ -345,6 +348,7 @@ pub fn whole(gains: &Gains, from_hour: u64, by: &[By], pricing: impl Into<Pricin
         price_millionths: pricing.flat,
         currency: pricing.currency(),
         lost_without_price_ns: priced.then_some(without_price).filter(|ns| *ns > 0),
+        rows_skipped: None,
         rows: list,
         total,
         externality: external::sum(gains, &lost, &pricing),

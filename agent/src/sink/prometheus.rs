@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use gpuprod_snapshot::is_unseen;
+
 use crate::catalogue::{self, Kind, Metric, Value, names};
 use crate::pipeline::Frame;
 
@@ -88,12 +90,17 @@ fn family(page: &mut String, metric: &Metric, rows: &[(Vec<String>, Value)], for
     }
 }
 
+/// Names come from engines and jobs, and the page is read on terminals too: what does not show stands there as its
+/// number. One `?` for all of them would give two names one series.
 fn escape(page: &mut String, value: &str) {
     for c in value.chars() {
         match c {
             '\\' => page.push_str("\\\\"),
             '"' => page.push_str("\\\""),
             '\n' => page.push_str("\\n"),
+            c if is_unseen(c) => {
+                let _ = write!(page, "\\\\u{{{:x}}}", u32::from(c));
+            }
             c => page.push(c),
         }
     }
@@ -144,6 +151,21 @@ mod tests {
         let mut page = String::new();
         escape(&mut page, "a\"b\\c\nd");
         assert_eq!(page, "a\\\"b\\\\c\\nd");
+    }
+
+    #[test]
+    fn labels_carry_nothing_to_a_terminal() {
+        let shown = |value: &str| {
+            let mut page = String::new();
+            escape(&mut page, value);
+            page
+        };
+        assert_eq!(shown("a\x1b[31m\x07\x7f"), r"a\\u{1b}[31m\\u{7}\\u{7f}");
+        assert_eq!(
+            shown("a\u{9b}31m\u{202e}\u{2069}\u{200f}\u{61c}é"),
+            r"a\\u{9b}31m\\u{202e}\\u{2069}\\u{200f}\\u{61c}é"
+        );
+        assert_ne!(shown("a\x1b"), shown("a\u{9b}"), "two names stay two series");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use gpuprod_snapshot::units::Nanos;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::changes::{Booked, Changes, size};
-use super::failure::{Failure, Fatal, Reason};
+use super::failure::{Failure, Fatal, Reason, openable};
+use super::schema::Whose;
 use super::{Body, Place, schema, tables};
 use crate::state_dir;
 
@@ -70,8 +71,11 @@ pub(super) struct Db {
 pub(super) fn lock(dir: &Path) -> Result<File, Refused> {
     state_dir::make(dir).map_err(|error| Failure::io("the store's directory (store.dir)", &error))?;
     let path = dir.join(LOCK);
-    let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path);
-    let file = open.map_err(|error| Failure::io(&format!("open {}", path.display()), &error))?;
+    let open = || {
+        openable(&path)
+            .and_then(|()| OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path))
+    };
+    let file = open().map_err(|error| Failure::io(&format!("open {}", path.display()), &error))?;
     for look in 0..LOOKS {
         match file.try_lock() {
             Ok(()) => return Ok(file),
@@ -134,18 +138,33 @@ impl Db {
         let what = format!("open {}", path.display());
         let failed = |error: &rusqlite::Error| Failure::sql(&what, error);
         if let Place::Dir(_) = place {
+            for suffix in ["", "-journal", "-wal", "-shm"] {
+                let path = beside(&path, suffix);
+                openable(&path).map_err(|error| Failure::io(&format!("open {}", path.display()), &error))?;
+            }
             // SQLite would make it readable for everybody; its side files take the mode of this one.
             let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o640).open(&path);
             open.map_err(|error| Failure::io(&what, &error))?;
         }
         let mut connection = Connection::open(&path).map_err(|error| failed(&error))?;
         unmapped(&connection).map_err(|error| failed(&error))?;
+        if let Whose::Foreign(found) = schema::whose(&connection).map_err(|error| failed(&error))? {
+            return Err(Refused::Fatal(Fatal::Foreign { path, found }));
+        }
         let found = schema::version(&connection).map_err(|error| failed(&error))?;
         let known = i64::try_from(schema::VERSION).unwrap_or(i64::MAX);
         if found > known {
             return Err(Refused::Fatal(Fatal::Newer { path, found, known }));
         }
         prepare(&mut connection).map_err(|error| failed(&error))?;
+        let lack = match found {
+            ..0 => Some(format!("its version, {found},")),
+            _ => schema::lacks(&connection).map_err(|error| failed(&error))?,
+        };
+        if let Some(lack) = lack {
+            let what = format!("{what}: {lack} is not as gpuprod made it");
+            return Err(Failure { reason: Reason::Corrupt, what }.into());
+        }
         if let Place::Dir(_) = place {
             // The index of a WAL that is no more: SQLite leaves it, since it was not used here.
             let _ = fs::remove_file(beside(&path, "-shm"));

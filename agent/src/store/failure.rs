@@ -1,7 +1,8 @@
 //! What can go wrong with the files, and what it means for the agent.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 use rusqlite::ErrorCode;
 
@@ -21,6 +22,17 @@ pub enum Fatal {
         found: i64,
         /// The last version that is known here.
         known: i64,
+    },
+    /// It is another program's.
+    #[error(
+        "{} is no store of gpuprod: it has {found}; it is left as it is: give this agent another store.dir, or move the file away",
+        path.display()
+    )]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// What it has.
+        found: String,
     },
     /// Another agent writes there.
     #[error("the store {} is in use by another gpuprod agent: end that one, or give this one its own store.dir", .0.display())]
@@ -72,18 +84,20 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    pub(super) fn io(what: &str, error: &std::io::Error) -> Self {
+    pub(super) fn io(what: &str, error: &io::Error) -> Self {
         let reason = match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Reason::Full,
-            std::io::ErrorKind::PermissionDenied => Reason::Denied,
-            std::io::ErrorKind::ReadOnlyFilesystem => Reason::ReadOnly,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Reason::Full,
+            io::ErrorKind::PermissionDenied => Reason::Denied,
+            io::ErrorKind::ReadOnlyFilesystem => Reason::ReadOnly,
             _ => Reason::Io,
         };
         Self { reason, what: format!("{what}: {error}") }
     }
 
     pub(super) fn sql(what: &str, error: &rusqlite::Error) -> Self {
-        let reason = match error.sqlite_error_code() {
+        let reason = match code(error) {
+            // All that is asked is known beforehand: it can only fail on tables that are not as they were made.
+            Some(ErrorCode::Unknown) => Reason::Corrupt,
             Some(ErrorCode::DiskFull) => Reason::Full,
             Some(ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => Reason::Denied,
             Some(ErrorCode::ReadOnly) => Reason::ReadOnly,
@@ -94,6 +108,40 @@ impl Failure {
             _ => Reason::Io,
         };
         let hint = if reason == Reason::Busy { " (another program reads it for longer than 2 s)" } else { "" };
-        Self { reason, what: format!("{what}: {error}{hint}") }
+        Self { reason, what: format!("{what}: {}{hint}", words(error)) }
     }
+}
+
+/// SQLite's code, of a query that was refused too.
+pub(super) fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
+    match error {
+        rusqlite::Error::SqlInputError { error, .. } => Some(error.code),
+        error => error.sqlite_error_code(),
+    }
+}
+
+/// Without the query's text.
+pub(super) fn words(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        error => error.to_string(),
+    }
+}
+
+/// Whether a path can be opened as a file: a pipe in its place would be waited for without end. What is not there can.
+pub(super) fn openable(path: &Path) -> io::Result<()> {
+    let kind = match fs::metadata(path) {
+        Ok(meta) => meta.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let found = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    let what = format!("{found} stands in the place of the file; move it away, or name another store.dir");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }

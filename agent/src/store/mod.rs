@@ -17,6 +17,8 @@ pub mod reader;
 pub mod rows;
 mod schema;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::collections::BTreeMap;

@@ -10,8 +10,12 @@ use rusqlite::ffi::SQLITE_READONLY_ROLLBACK;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::db::{BUSY, FILE, beside};
+use super::failure::{code, openable, words};
 use super::rows::Gains;
-use super::{schema, tables};
+use super::schema::{self, Whose};
+use super::tables;
+
+pub use super::tables::Skipped;
 
 /// Why the rows cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -35,13 +39,35 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// It cannot be read, or is damaged.
-    #[error("read the store {}", path.display())]
+    /// Nothing was written into it yet.
+    #[error("the store {} is empty: no agent has committed anything there yet", .0.display())]
+    Empty(PathBuf),
+    /// It is another program's.
+    #[error("{} is no store of gpuprod: it has {found}; the key is store.dir, the flag --dir", path.display())]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// What it has.
+        found: String,
+    },
+    /// It cannot be read.
+    #[error("read the store {}: {why}", path.display())]
     Read {
         /// Which file.
         path: PathBuf,
         /// Why.
-        source: rusqlite::Error,
+        why: String,
+    },
+    /// What is in it is not as it was written.
+    #[error(
+        "the store {} is damaged ({why}): an agent that starts there sets it aside and begins a new one",
+        path.display()
+    )]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
     },
     /// An agent or the machine died in a commit, and who reads may not take it back.
     #[error(
@@ -55,14 +81,6 @@ pub enum Error {
         .0.display(), BUSY.as_secs()
     )]
     Busy(PathBuf),
-    /// A word that this version does not know.
-    #[error("the store {} holds a word that this gpuprod does not know: {word:?}", path.display())]
-    Word {
-        /// Which file.
-        path: PathBuf,
-        /// The word.
-        word: String,
-    },
 }
 
 /// Whether a directory holds a store that can be seen.
@@ -71,33 +89,45 @@ pub fn is_there(dir: &Path) -> bool {
     dir.join(FILE).exists()
 }
 
-/// The rows of every hour from this one on (hours since the Unix epoch).
+/// The rows of every hour from this one on (hours since the Unix epoch), and those that speak in unknown words.
 ///
 /// # Errors
 /// When there is no store, a newer one, or one that cannot be read.
-pub fn gains(dir: &Path, from: u64) -> Result<Gains, Error> {
+pub fn gains(dir: &Path, from: u64) -> Result<(Gains, Skipped), Error> {
     let path = dir.join(FILE);
     match path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Err(Error::Missing(dir.to_owned())),
         Err(source) => return Err(Error::Unseen { path, source }),
     }
-    let failed = |source: rusqlite::Error| match source.sqlite_error() {
-        Some(error) if error.extended_code == SQLITE_READONLY_ROLLBACK => Error::CutOff(path.clone()),
-        Some(error) if error.code == ErrorCode::DatabaseBusy => Error::Busy(path.clone()),
-        _ => Error::Read { path: path.clone(), source },
-    };
+    openable(&path).map_err(|source| Error::Unseen { path: path.clone(), source })?;
+    let failed = |error: rusqlite::Error| failed(&path, &error);
     let mut db = open(&path).map_err(failed)?;
     // Version and rows are those of one moment.
     let db = db.transaction().map_err(failed)?;
+    match schema::whose(&db).map_err(failed)? {
+        Whose::Ours => {}
+        Whose::Nobodys => return Err(Error::Empty(path)),
+        Whose::Foreign(found) => return Err(Error::Foreign { path, found }),
+    }
     let found = schema::version(&db).map_err(failed)?;
     if usize::try_from(found).map_or(true, |found| found > schema::VERSION) {
         return Err(Error::Newer { path, found });
     }
     let found = usize::try_from(found).unwrap_or(0);
-    tables::read(&db, found, i64::try_from(from).unwrap_or(i64::MAX))
-        .map_err(failed)?
-        .map_err(|word| Error::Word { path: path.clone(), word })
+    tables::read(&db, found, i64::try_from(from).unwrap_or(i64::MAX)).map_err(failed)
+}
+
+fn failed(path: &Path, error: &rusqlite::Error) -> Error {
+    let (path, why) = (path.to_owned(), words(error));
+    if error.sqlite_error().is_some_and(|error| error.extended_code == SQLITE_READONLY_ROLLBACK) {
+        return Error::CutOff(path);
+    }
+    match code(error) {
+        Some(ErrorCode::DatabaseBusy) => Error::Busy(path),
+        Some(ErrorCode::Unknown | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Damaged { path, why },
+        _ => Error::Read { path, why },
+    }
 }
 
 /// The product name of every unit that the accounts know one of.
@@ -106,7 +136,7 @@ pub fn gains(dir: &Path, from: u64) -> Result<Gains, Error> {
 /// When the store cannot be read.
 pub fn models(dir: &Path) -> Result<BTreeMap<String, String>, Error> {
     let path = dir.join(FILE);
-    let failed = |source| Error::Read { path: path.clone(), source };
+    let failed = |error: rusqlite::Error| failed(&path, &error);
     let db = open(&path).map_err(failed)?;
     let body: Option<String> =
         db.query_row("SELECT body FROM ledger", [], |row| row.get(0)).optional().map_err(failed)?;

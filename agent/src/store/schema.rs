@@ -1,6 +1,8 @@
 //! The tables, version by version. A file of an earlier version is brought forward in one transaction; a later one is
 //! left alone.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, Result};
 
 /// `PRAGMA application_id` of our files: "gpur".
@@ -98,6 +100,49 @@ CREATE TABLE io_rows (
 /// The version of a file; 0 for a fresh one.
 pub(super) fn version(db: &Connection) -> Result<i64> {
     db.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Whose a file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// One of ours.
+    Ours,
+    /// Nothing was ever written into it.
+    Nobodys,
+    /// Another program's, by its mark or its tables.
+    Foreign(String),
+}
+
+/// Every file of ours has had the mark since version 1.
+pub(super) fn whose(db: &Connection) -> Result<Whose> {
+    let mark: i64 = db.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if mark == APPLICATION {
+        return Ok(Whose::Ours);
+    }
+    let mut query = db.prepare("SELECT name FROM sqlite_schema ORDER BY name LIMIT 3")?;
+    let names = query.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>>>()?;
+    Ok(match (mark, names.as_slice()) {
+        (0, []) => Whose::Nobodys,
+        (0, names) => Whose::Foreign(format!("tables {}", names.join(", "))),
+        (mark, _) => Whose::Foreign(format!("the mark of another program (application_id {mark})")),
+    })
+}
+
+/// What a file of the present version lacks that it must have.
+pub(super) fn lacks(db: &Connection) -> Result<Option<String>> {
+    let mut model = Connection::open_in_memory()?;
+    migrate(&mut model)?;
+    let here = columns(db)?;
+    Ok(columns(&model)?.into_iter().find(|(name, kind)| here.get(name) != Some(kind)).map(|(name, _)| name))
+}
+
+/// Every column of every table, with its type and place in the key.
+fn columns(db: &Connection) -> Result<BTreeMap<String, (String, i64)>> {
+    let mut query = db.prepare(
+        "SELECT t.name || '.' || c.name, c.type, c.pk FROM sqlite_schema t JOIN pragma_table_info(t.name) c
+         WHERE t.type = 'table'",
+    )?;
+    query.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?.collect()
 }
 
 /// Brings a file forward. All or nothing.

@@ -63,68 +63,73 @@ pub(super) fn write(all: &Transaction<'_>, gains: &Gains) -> rusqlite::Result<()
     Ok(())
 }
 
-/// What stands there from an hour on, in a file of this version or an earlier one; the inner error is a word that this
-/// version does not know.
-pub(super) fn read(db: &Connection, version: usize, from: i64) -> rusqlite::Result<Result<Gains, String>> {
+/// Rows that speak in words that this version does not know: they are in no sum.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// How many.
+    pub rows: u64,
+    /// The first such word.
+    pub word: Option<String>,
+}
+
+/// What stands there from an hour on, in a file of this version or an earlier one.
+pub(super) fn read(db: &Connection, version: usize, from: i64) -> rusqlite::Result<(Gains, Skipped)> {
     // A file that the present version's agent has not opened yet has no class.
     let class = if version < 2 { "'unspecified'" } else { "class" };
     let sql = format!(
         "SELECT hour, unit, tenant, {class}, bucket, reason, weight_source, slices_whole, slice_ns
          FROM ledger_rows WHERE hour >= ?1"
     );
-    let rows = match collect(db, &sql, from, |row| Ok(key(row)?.map(|key| (key, amount(row, 8)))))? {
-        Ok(rows) => rows,
-        Err(word) => return Ok(Err(word)),
-    };
+    let mut skipped = Skipped::default();
+    let rows = collect(db, &sql, from, &mut skipped, |row| Ok(key(row)?.map(|key| (key, amount(row, 8)))))?;
     let mut gains = Gains { rows, ..Gains::default() };
     if version < 3 {
-        return Ok(Ok(gains));
+        return Ok((gains, skipped));
     }
     let sql = "SELECT hour, unit, tenant, class, bucket, reason, weight_source, slices_whole, slice_ns, causer
                FROM external_rows WHERE hour >= ?1";
-    match collect(db, sql, from, |row| {
+    gains.caused = collect(db, sql, from, &mut skipped, |row| {
         let causer: String = row.get(9)?;
         Ok(key(row)?.map(|key| ((key, causer), amount(row, 8))))
-    })? {
-        Ok(caused) => gains.caused = caused,
-        Err(word) => return Ok(Err(word)),
-    }
+    })?;
     let sql = "SELECT hour, unit, tenant, class, microjoules FROM energy_rows WHERE hour >= ?1";
-    match collect(db, sql, from, |row| {
+    gains.energy = collect(db, sql, from, &mut skipped, |row| {
         let (tenant, unit) = (named(row.get(2)?), UnitId(row.get::<_, String>(1)?.into()));
         let class = class_of(row.get(3)?);
         let key = class.map(|class| EnergyKey { hour: amount(row, 0), unit, tenant, class });
         Ok(key.map(|key| (key, amount(row, 4))))
-    })? {
-        Ok(energy) => gains.energy = energy,
-        Err(word) => return Ok(Err(word)),
-    }
+    })?;
     let sql = "SELECT hour, tenant, read_bytes, written_bytes FROM io_rows WHERE hour >= ?1";
-    let io = collect(db, sql, from, |row| {
+    gains.io = collect(db, sql, from, &mut skipped, |row| {
         let moved = Moved { read: amount(row, 2), written: amount(row, 3) };
         Ok(Ok(((amount(row, 0), named(row.get(1)?)), moved)))
     })?;
-    Ok(io.map(|io| Gains { io, ..gains }))
+    Ok((gains, skipped))
 }
 
+/// The error of a row is a word that is not known.
 type Parsed<K, V> = Result<(K, V), String>;
 
 fn collect<K: Ord, V>(
     db: &Connection,
     sql: &str,
     from: i64,
+    skipped: &mut Skipped,
     parse: impl Fn(&Row<'_>) -> rusqlite::Result<Parsed<K, V>>,
-) -> rusqlite::Result<Result<BTreeMap<K, V>, String>> {
+) -> rusqlite::Result<BTreeMap<K, V>> {
     let mut query = db.prepare(sql)?;
     let mut found = query.query([from])?;
     let mut all = BTreeMap::new();
     while let Some(row) = found.next()? {
         match parse(row)? {
             Ok((key, value)) => drop(all.insert(key, value)),
-            Err(word) => return Ok(Err(word)),
+            Err(word) => {
+                skipped.rows += 1;
+                skipped.word.get_or_insert(word);
+            }
         }
     }
-    Ok(Ok(all))
+    Ok(all)
 }
 
 fn key(row: &Row<'_>) -> rusqlite::Result<Result<Key, String>> {

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,7 @@ pub(super) fn run(inner: &Inner, place: &Place, say: &dyn Fn(&str)) {
         retry: Nanos(0),
         said: None,
         history: None,
+        history_said: None,
         history_retry: Nanos(0),
     }
     .run();
@@ -54,6 +57,8 @@ struct Keeping<'a> {
     /// The last failure that was said.
     said: Option<Reason>,
     history: Option<history::Writer>,
+    /// The history's last failure that was said.
+    history_said: Option<Reason>,
     /// Nothing is written into the history before this instant.
     history_retry: Nanos,
 }
@@ -89,13 +94,21 @@ impl Keeping<'_> {
         clock::boottime() >= self.retry
     }
 
+    /// What is damaged is not tried again, but set aside.
     fn failed(&mut self, failure: &Failure) {
         self.retry = clock::boottime().saturating_add(PAUSE);
         self.inner.count(failure.reason);
+        let damaged = failure.reason == Reason::Corrupt;
         if self.said.replace(failure.reason) != Some(failure.reason) {
-            (self.say)(&format!(
-                "store: {failure}; nothing is lost: it is tried again every 5 s, and shown counters hold still until then"
-            ));
+            let then = if damaged {
+                ""
+            } else {
+                "; nothing is lost: it is tried again every 5 s, and shown counters hold still until then"
+            };
+            (self.say)(&format!("store: {failure}{then}"));
+        }
+        if damaged {
+            self.set_aside();
         }
     }
 
@@ -113,12 +126,7 @@ impl Keeping<'_> {
                 self.inner.shown().fatal = Some(fatal);
                 return false;
             }
-            Err(Refused::Failure(failure)) => {
-                self.failed(&failure);
-                if failure.reason == Reason::Corrupt {
-                    self.set_aside();
-                }
-            }
+            Err(Refused::Failure(failure)) => self.failed(&failure),
         }
         true
     }
@@ -149,10 +157,14 @@ impl Keeping<'_> {
         let Place::Dir(dir) = self.place else { return };
         match db::set_aside(dir, clock::realtime()) {
             Ok(aside) => {
-                (self.say)(&format!("store: the damaged file is set aside as {}, a new one is begun", aside.display()));
                 self.retry = Nanos(0);
                 // All of the accounts again: the new file has none.
                 let known = self.inner.shown().committed.clone();
+                let counters = if known.is_some() { "counters go on" } else { "counters begin anew" };
+                (self.say)(&format!(
+                    "store: the damaged file is set aside as {}, a new one is begun: {counters}; the hours, the alert state and the unsent bodies of before are in that file alone",
+                    aside.display()
+                ));
                 if let (None, Some(known)) = (&self.backlog.booked, known) {
                     self.backlog.booked = Some(Booked { ledger: Arc::clone(&known.ledger), start: known.start });
                 }
@@ -180,12 +192,7 @@ impl Keeping<'_> {
                 drop(shown);
                 self.went_well();
             }
-            Err(failure) => {
-                self.failed(&failure);
-                if failure.reason == Reason::Corrupt {
-                    self.set_aside();
-                }
-            }
+            Err(failure) => self.failed(&failure),
         }
     }
 
@@ -210,15 +217,25 @@ impl Keeping<'_> {
             });
             if let Err(error) = written {
                 self.inner.shown().history_dropped += 1;
-                self.inner.count(Failure::io("write the history", &error).reason);
                 self.history_retry = clock::boottime().saturating_add(HISTORY_PAUSE);
+                self.history_failed(&dir.join(history::DIR), &error);
+            } else if self.history_said.take().is_some() {
+                (self.say)("history: works again");
             }
         }
     }
 
+    fn history_failed(&mut self, dir: &Path, error: &io::Error) {
+        let failure = Failure::io(&format!("write into {}", dir.display()), error);
+        self.inner.count(failure.reason);
+        if self.history_said.replace(failure.reason) != Some(failure.reason) {
+            (self.say)(&format!("history: {failure}; its ticks are lost and counted; it is tried again every 60 s"));
+        }
+    }
+
     fn close(&mut self) {
-        if let Some(Err(error)) = self.history.as_mut().map(history::Writer::close) {
-            self.inner.count(Failure::io("write the history", &error).reason);
+        if let (Place::Dir(dir), Some(Err(error))) = (self.place, self.history.as_mut().map(history::Writer::close)) {
+            self.history_failed(&dir.join(history::DIR), &error);
         }
     }
 

@@ -15,7 +15,7 @@ const WIDTH: usize = 80;
 #[must_use]
 pub fn page(frame: &Frame<'_>, host: &str) -> String {
     let mut page = Page(String::new());
-    page.line(&format!("{}  {}", text::clean(host), text::utc(frame.known.stamp.realtime)));
+    page.line(&format!("{host}  {}", text::utc(frame.known.stamp.realtime)));
     let cause = super::cause::line(frame);
     for line in text::wrap(&cause.sentence, WIDTH) {
         page.line(&line);
@@ -38,9 +38,8 @@ pub fn page(frame: &Frame<'_>, host: &str) -> String {
         page.line("  none");
     }
     for finding in &frame.judgement.findings {
-        let (rule, subject) = (finding.rule, text::clean(&finding.subject));
-        page.line(&format!("  {} {rule} {subject}", finding.severity.as_str()));
-        page.wrapped(&text::clean(&finding.summary));
+        page.line(&format!("  {} {} {}", finding.severity.as_str(), finding.rule, finding.subject));
+        page.wrapped(&finding.summary);
     }
     page.0
 }
@@ -48,8 +47,9 @@ pub fn page(frame: &Frame<'_>, host: &str) -> String {
 struct Page(String);
 
 impl Page {
+    /// Everything of the page comes through here: what it holds of foreign text (a recording's, another agent's) is clean.
     fn line(&mut self, line: &str) {
-        let _ = writeln!(self.0, "{}", text::clip(line, WIDTH).trim_end());
+        let _ = writeln!(self.0, "{}", text::clean(&text::clip(line, WIDTH)).trim_end());
     }
 
     fn wrapped(&mut self, text: &str) {
@@ -101,7 +101,7 @@ fn row(unit: &UnitJudgement, frame: &Frame<'_>) -> String {
         text::clip(&check::about(unit), 7),
         text::clip(&state, 23),
         format!("{:.0} %", unit.weight.w.as_fraction() * 100.0),
-        text::clean(unit.tenant.as_deref().unwrap_or("-")),
+        unit.tenant.as_deref().unwrap_or("-"),
     )
 }
 
@@ -112,7 +112,7 @@ fn cause(page: &mut Page, unit: &UnitJudgement, frame: &Frame<'_>) {
     }
     let about = frame.judgement.findings.iter().find(|finding| finding.victims.contains(&unit.unit));
     if let Some(finding) = about {
-        page.line(&format!("        {} {}", finding.rule, text::clean(&finding.subject)));
+        page.line(&format!("        {} {}", finding.rule, finding.subject));
     }
 }
 
@@ -120,4 +120,41 @@ fn device<'a>(unit: &UnitJudgement, frame: &'a Frame<'_>) -> Option<&'a Gpu> {
     let gpus = frame.known.gpu.as_ref()?.value.get()?;
     let uuid = &*unit.unit.0;
     gpus.devices.iter().find(|gpu| matches!(&gpu.uuid, Reading::Value(id) if id == uuid))
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuprod_snapshot::engine::{Engine, EngineKind, Engines, PageSize};
+    use gpuprod_snapshot::storage::{Md, MdArray, MdState};
+    use gpuprod_snapshot::units::Nanos;
+    use gpuprod_snapshot::{Part, Sample, Tick, is_unseen};
+
+    use super::*;
+    use crate::pipeline::Pipeline;
+
+    #[test]
+    fn words_of_a_recording_reach_no_terminal_as_they_are() {
+        let evil = "a\x1b]0;pwn\x07\u{9b}31m\u{202e}\u{61c}";
+        let array = MdArray { name: evil.into(), state: Reading::Value(MdState::from(evil)), ..MdArray::default() };
+        let engine = Engine {
+            url: evil.into(),
+            page: Reading::Value(PageSize::default()),
+            kind: Reading::Value(EngineKind::from(evil)),
+            ..Engine::default()
+        };
+        let mut tick = Tick { period: Nanos::from_secs(1), ..Tick::default() };
+        let parts = [
+            Part::Md(Md { arrays: vec![array], ..Md::default() }),
+            Part::Engine(Engines { engines: vec![engine], ..Engines::default() }),
+        ];
+        for part in parts {
+            let value = Reading::Value(part);
+            tick.put(Sample { at: Nanos(1), took: Nanos(1), value, why: String::new(), hung: None });
+        }
+        let page = page(&Pipeline::default().feed(&tick), evil);
+        assert!(page.contains("a?]0;pwn??31m"), "{page:?}");
+        assert!(!page.chars().any(|c| c != '\n' && is_unseen(c)), "{page:?}");
+        let shown: Vec<String> = seen::lines(&tick).into_iter().flat_map(|(_, lines)| lines).collect();
+        assert!(!shown.iter().any(|line| line.chars().any(is_unseen)), "{shown:?}");
+    }
 }

@@ -32,6 +32,7 @@ pub mod xid;
 pub use cpulist::CpuList;
 pub use focus::{Focus, local_port};
 pub use reading::{Missing, Reading};
+pub use text::is_unseen;
 pub use tick::{BootId, Hung, Part, Sample, Source, Stamp, Tick};
 
 /// Version of the recording format. A reader refuses a larger one with a clear message.

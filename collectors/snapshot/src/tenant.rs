@@ -17,6 +17,9 @@ pub struct Cgroups {
     /// Notes of the site's scheduler about their jobs, as far as there are any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<JobNote>,
+    /// Notes that are there and cannot be read: which file, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
 }
 
 /// What the site says of a job: a file that a prolog or an epilog left on the node, named by the job's number (Slurm)

@@ -1,4 +1,15 @@
-//! Enums of foreign words: known ones as variants, all others kept as they were.
+//! Foreign text: enums of words, known ones as variants and all others kept as they were, and characters that do not show.
+
+/// Whether a character does not show as itself: controls (escape sequences of a terminal begin with one, U+0080 to
+/// U+009F among them), what turns the direction of writing around, and what has no width. In a name from outside they
+/// are only good for making it look like another.
+#[must_use]
+pub const fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}')
+}
 
 /// Declares an enum whose values are words of the kernel, the driver or an engine. An unknown word is kept in
 /// `Other`, so that a newer kernel is never misread as an older one.

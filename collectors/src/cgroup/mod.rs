@@ -43,8 +43,8 @@ impl Collector for GpuCgroups {
         let paths = focus.cgroups.iter().take(MAX_CGROUPS);
         let cgroups: Vec<Cgroup> = paths.map(|path| cgroup(host, path)).collect();
         let dir = self.notes.clone().unwrap_or_else(|| host.proc.with_file_name(notes::FOLDER));
-        let notes = notes::of(&dir, &cgroups);
-        Ok(Part::Cgroup(Cgroups { cgroups, notes }))
+        let (notes, unread) = notes::of(&dir, &cgroups);
+        Ok(Part::Cgroup(Cgroups { cgroups, notes, unread }))
     }
 }
 

@@ -5,12 +5,14 @@
 //! whose processes hold a GPU are opened, and a file's content is bounded before it is believed.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 
+use gpuprod_snapshot::is_unseen;
 use gpuprod_snapshot::tenant::{Cgroup, JobNote, JobState};
 use gpuprod_snapshot::units::Nanos;
 
-use crate::tree;
+use crate::{CollectError, tree};
 
 /// Beside `proc`, when no other folder is named.
 pub(super) const FOLDER: &str = "run/gpuprod/jobs";
@@ -19,12 +21,25 @@ const LONGEST: usize = 128;
 /// Lines of a file that are looked at.
 const LINES: usize = 64;
 
-/// The notes about the jobs of these cgroups.
-pub(super) fn of(dir: &Path, cgroups: &[Cgroup]) -> Vec<JobNote> {
+/// The notes about the jobs of these cgroups, and what is to be said of those that cannot be read.
+pub(super) fn of(dir: &Path, cgroups: &[Cgroup]) -> (Vec<JobNote>, Vec<String>) {
     let owners = cgroups.iter().map(|cgroup| &cgroup.owner);
     let jobs: BTreeSet<&String> = owners.flat_map(|owner| owner.slurm_job.iter().chain(&owner.pod_uid)).collect();
-    let read = |job: &&String| tree::text(&dir.join(job)).ok().map(|text| parse_note(job, &text));
-    jobs.into_iter().filter(|job| is_name(job)).filter_map(|job| read(&job)).collect()
+    let (mut notes, mut unread) = (Vec::new(), Vec::new());
+    for job in jobs.into_iter().filter(|job| is_name(job)) {
+        match tree::written(&dir.join(job)) {
+            Ok(text) => notes.push(parse_note(job, &text)),
+            // Most jobs have none.
+            Err(error) if is_absent(&error) => {}
+            Err(error) => unread.push(error.to_string()),
+        }
+    }
+    (notes, unread)
+}
+
+fn is_absent(error: &CollectError) -> bool {
+    let source = error.source.as_ref().and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::NotFound)
 }
 
 /// Names are made of what job numbers and uids are made of: they lead nowhere else.
@@ -40,7 +55,7 @@ pub fn parse_note(job: &str, text: &str) -> JobNote {
     for line in text.lines().take(LINES) {
         let Some((key, value)) = line.split_once('=') else { continue };
         let value = value.trim().trim_matches('"');
-        let sane = !value.is_empty() && value.len() <= LONGEST && !value.chars().any(char::is_control);
+        let sane = !value.is_empty() && value.len() <= LONGEST && !value.chars().any(is_unseen);
         if !sane {
             continue;
         }
@@ -109,6 +124,9 @@ mod tests {
         );
         let note = parse_note("1", &text);
         assert_eq!((note.account, note.limit), (None, None));
+        for unseen in ['\u{7f}', '\u{9b}', '\u{61c}', '\u{200b}', '\u{202e}', '\u{2066}'] {
+            assert_eq!(parse_note("1", &format!("account=a{unseen}b")).account, None, "{unseen:?}");
+        }
         assert_eq!(note.class.as_deref(), Some("batch"), "the first line of a key counts");
         let many = format!("{}account=late", "x=1\n".repeat(LINES));
         assert_eq!(parse_note("1", &many).account, None);
@@ -125,9 +143,28 @@ mod tests {
         let cgroup = |path: &str| Cgroup { owner: crate::cgroup::owner_of(path), ..Cgroup::default() };
         let cgroups =
             [cgroup("/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"), cgroup("/system.slice/x.service")];
-        let notes = of(&dir, &cgroups);
-        assert_eq!(notes.len(), 1);
+        let (notes, unread) = of(&dir, &cgroups);
+        assert_eq!((notes.len(), unread.len()), (1, 0));
         assert_eq!((notes[0].job.as_str(), notes[0].account.as_deref()), ("7", Some("a")));
-        assert!(of(&dir.join("nowhere"), &cgroups).is_empty());
+        assert_eq!(of(&dir.join("nowhere"), &cgroups), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_read_is_named_with_its_reason() {
+        let scratch = crate::scratch::Scratch::with(&[("jobs/7/inside", ""), ("jobs/9", "account=a")]);
+        scratch.link("jobs/8", "/dev/zero");
+        let dir = scratch.host().proc.with_file_name("jobs");
+        let job = |number: u32| format!("/system.slice/slurmstepd.scope/job_{number}/step_0/user/task_0");
+        let cgroup = |path: String| Cgroup { owner: crate::cgroup::owner_of(&path), ..Cgroup::default() };
+        let cgroups: Vec<Cgroup> = (7..=10).map(|number| cgroup(job(number))).collect();
+        let (notes, unread) = of(&dir, &cgroups);
+        assert_eq!(notes.iter().map(|note| note.job.as_str()).collect::<Vec<_>>(), ["9"]);
+        let said = |job: &str, why: &str| {
+            let path = dir.join(job).display().to_string();
+            assert!(unread.iter().any(|line| line.contains(&path) && line.contains(why)), "{job} {why}: {unread:?}");
+        };
+        said("7", "a directory");
+        said("8", "a device");
+        assert_eq!(unread.len(), 2, "that job 10 has no note is nothing to be said");
     }
 }

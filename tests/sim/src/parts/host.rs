@@ -186,5 +186,5 @@ pub(crate) fn cgroups(world: &World<'_>) -> Cgroups {
         .collect();
     cgroups.sort_by(|a, b| a.path.cmp(&b.path));
     cgroups.dedup_by(|a, b| a.path == b.path);
-    Cgroups { cgroups, notes: Vec::new() }
+    Cgroups { cgroups, ..Cgroups::default() }
 }
