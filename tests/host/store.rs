@@ -197,7 +197,10 @@ fn a_file_of_version_1_is_brought_forward() {
         db.query_row("SELECT group_concat(DISTINCT class) FROM ledger_rows", [], |row| row.get::<_, String>(0));
     assert_eq!(classes.as_deref(), Ok("unspecified"));
     assert_eq!(rows(&scratch.0), sums(&left.ledger));
-    assert!(said.lock().unwrap().is_empty(), "{said:?}");
+    // Its baselines were learnt under thresholds that have another place today: one short line says so.
+    let said = said.lock().unwrap();
+    assert!(said.len() == 1 && said[0].starts_with("store: what was learnt cannot be taken over"), "{said:?}");
+    assert!(said[0].len() < 200, "{said:?}");
 }
 
 #[test]

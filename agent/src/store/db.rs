@@ -16,6 +16,7 @@ use super::failure::{Failure, Fatal, Reason, openable};
 use super::schema::Whose;
 use super::{Body, Place, schema, tables};
 use crate::state_dir;
+use crate::text::clip;
 
 /// The file's name in the store's directory.
 pub(super) const FILE: &str = "store.db";
@@ -213,7 +214,8 @@ impl Db {
             return Err(format!("it has form {form}, and this gpuprod reads {LEARNT}"));
         }
         let text = zstd::bulk::decompress(&body, LEARNT_CAP).map_err(|error| error.to_string())?;
-        serde_json::from_slice(&text).map_err(|error| error.to_string())
+        // Of a threshold that is gone it would list all that there are.
+        serde_json::from_slice(&text).map_err(|error| clip(&error.to_string(), 100))
     }
 
     /// Makes all of it durable, or none of it. Gives the number of bodies that had to go for lack of room.
