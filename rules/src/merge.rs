@@ -124,7 +124,8 @@ fn root<'a>(holds: &'a Holds, units: &'a [UnitFacts<'_>], rule: RuleId, unit: &'
     };
     let mut others = holds.of(whose).ranked();
     let (first, active) = others.find(|(other, active)| !EFFECTS.contains(other) && blames(*other, active))?;
-    let further = if first == RuleId::StragglerLocal && !lags { root(holds, units, first, whose) } else { None };
+    let has_own_root = first == RuleId::Squatter || (first == RuleId::StragglerLocal && !lags);
+    let further = if has_own_root { root(holds, units, first, whose) } else { None };
     further.or(Some(&active.claim))
 }
 

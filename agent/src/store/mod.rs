@@ -18,6 +18,7 @@ pub mod rows;
 mod schema;
 mod tables;
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test's own directory")]
 mod tests;
 mod thread;
 

@@ -143,10 +143,7 @@ mod tests {
             ..Engine::default()
         };
         let mut tick = Tick { period: Nanos::from_secs(1), ..Tick::default() };
-        let parts = [
-            Part::Md(Md { arrays: vec![array], ..Md::default() }),
-            Part::Engine(Engines { engines: vec![engine], ..Engines::default() }),
-        ];
+        let parts = [Part::Md(Md { arrays: vec![array] }), Part::Engine(Engines { engines: vec![engine] })];
         for part in parts {
             let value = Reading::Value(part);
             tick.put(Sample { at: Nanos(1), took: Nanos(1), value, why: String::new(), hung: None });

@@ -40,7 +40,12 @@ pub(super) const TEXT: Text = Text {
 /// baselines in that order; critical from the critical deficit.
 pub(super) fn judge(view: &View<'_>) -> Outcome {
     let Some(md) = view.host.md else {
-        return Outcome::Unsupported("no reading of software RAID".into());
+        let known = !view.host.signals.arrays.is_empty();
+        return if known {
+            Outcome::Suspended("software RAID cannot be read now".into())
+        } else {
+            Outcome::Unsupported("no reading of software RAID".into())
+        };
     };
     let path: Vec<&MdArray> =
         md.arrays.iter().filter(|array| view.unit.work.path.arrays.contains(&array.name)).collect();
