@@ -278,7 +278,7 @@ fn an_error_names_what_was_tried_and_the_cause_once() {
     let missing = scratch.path("missing.yaml");
     let cases = [
         (vec!["config", "check", &missing], "cannot be read: No such file", "missing.yaml"),
-        (vec!["config", "check", &dir], "cannot be read: Is a directory", "/dir"),
+        (vec!["config", "check", &dir], "cannot be read: a directory, and no regular file", "/dir"),
         (vec!["report", "--dir", &file], "Not a directory", "look for the store"),
         (vec!["agent", "--config", &away], "no address of this machine", "listen on 192.0.2.1:9749"),
     ];
