@@ -70,7 +70,7 @@ fn each(gpus: usize) -> Result<String, std::fmt::Error> {
 
 const ARRAY: &str = "array md0 raid5 members nvme0n1 nvme1n1 nvme2n1 spare nvme3n1 mount /models\n";
 
-/// Bytes of everything that is kept, the last two samples of every source included.
+/// Bytes of everything that is kept, the samples that it compares included.
 fn held(gpus: usize, who: &str) -> Result<usize, Box<dyn std::error::Error>> {
     let text = format!(
         "scenario memory\nabout an hour of serving with a rebuild\nseed 7\nlength 60m\n\

@@ -32,7 +32,8 @@ const LEARNT_FOR: Nanos = Nanos::from_secs(7 * 24 * 3600);
 /// After a shorter gap findings and states go on too.
 const GOES_ON: Nanos = Nanos::from_secs(120);
 
-/// Everything that was learnt, and the last two samples of every source. This is also its saved form.
+/// Everything that was learnt, the last sample of every source, and the one before it where they are compared. This is also
+/// its saved form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judge {
     policy: Policy,

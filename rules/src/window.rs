@@ -1,4 +1,4 @@
-//! The last two samples of every source.
+//! The last sample of every source, and the one before it where they are compared.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
